@@ -7,21 +7,23 @@ see `programs`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..ground.disk import walk
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from ..ground.system import user_home
+from .compound import read_compound
 from .hold.programs import BUILT_IN
 from .hold.reach import Reach, first_met, link_out
+from .hold.repository import is_plain_repository
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, file_edits, hazard, is_known, read_only
-from .repository import is_plain_repository
+from .programs import Reads, file_edits, hazard, is_known, read_only, unwrapped
 from .rules import EDIT_TOOLS, Rule, RuleBook
-from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
+from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, Redirect, SimpleCommand, base_name
 from .subject import (
     HARMLESS_DEVICES,
     MAX_FOLDERS,
@@ -56,17 +58,20 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     whole = None if reads_only else policy.allow.for_tool("Bash")
     if whole is not None:
         return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
-    line = subject.line
+    line: CommandLine | NotUnderstood | None = subject.line
+    if isinstance(line, NotUnderstood):
+        line = _plain_form(subject) or line
     if not isinstance(line, CommandLine):
         why = line.reason if line is not None else "the command is empty"
         return Judged(False, f"the command is not simple enough to be evaluated: {why}")
-    problem = _problem_of_line(line, subject.workspace)
+    placed = tuple(with_folders(line, subject.workspace.cwd))
+    problem = _problem_of_line(placed, subject.workspace)
     if problem is not None:
         return Judged(False, problem)
     rule: Rule | None = None
     reason, is_edit = "", False
     named: set[int] = set()
-    for index, (command, cwds) in enumerate(with_folders(line, subject.workspace.cwd)):
+    for index, (command, cwds) in enumerate(placed):
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed:
             return judged
@@ -82,18 +87,32 @@ def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds
     return any(judged.allowed for judged in _JudgedCommand(policy, subject, command, cwds, False).by_rules())
 
 
-def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
+def _plain_form(subject: Subject) -> CommandLine | None:
+    """A compound line as one that lists all of its commands; None if it is not known to run nothing else."""
+    workspace, text = subject.workspace, subject.command or ""
+    variables = {} if workspace.confined else {"HOME": user_home()}
+    if not _MOVES.search(text):
+        variables["PWD"] = workspace.cwd
+    return read_compound(text, variables)
+
+
+_MOVES = regex(r"\b(?:cd|pushd|popd|dirs)\b")
+
+
+def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:
     """The risk of parts that are harmless on their own, combined or in the folder that an earlier line changed to."""
     # Each of these commands was judged by itself, in the folder where the line begins.
-    moves = any(command.argv[0] == "cd" for command in line.commands)
+    moves = any(command.argv[0] == "cd" for command, _ in placed)
     if not moves and not workspace.has_moved:
         return None
-    if any(command.argv[0] == "git" for command in line.commands) and (moves or workspace.is_in_other_repository):
-        return "cd together with git could run another repository's configuration"
-    targets = [r.target for c in line.commands for r in c.redirects if not r.is_descriptor]
+    programs = [((unwrapped(command) or command).argv[0], cwds) for command, cwds in placed]
+    for name, cwds in programs:
+        if name == "git" and (workspace.is_in_other_repository or not all(map(workspace.is_same_repository, cwds))):
+            return "cd together with git could run another repository's configuration"
+    targets = [r.target for c, _ in placed for r in c.redirects if not r.is_descriptor]
     if moves and any(not target.startswith("/") for target in targets):
         return "cd together with a relative redirection could write elsewhere"
-    if any("/" in command.argv[0] and not command.argv[0].startswith("/") for command in line.commands):
+    if any("/" in name and not name.startswith("/") for name, _ in programs):
         return "cd together with a program's relative path could run another program"
     return None
 
@@ -120,6 +139,10 @@ class _JudgedCommand:
 
     def judge(self) -> Judged:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
+        inner = None if judged.allowed else unwrapped(self.command)
+        if inner is not None:
+            behind = _JudgedCommand(self.policy, self.subject, inner, self.cwds, self.reads_only).program()
+            judged = behind if behind.allowed else judged
         if not judged.allowed:
             return judged
         for redirect in self.command.redirects:
@@ -161,9 +184,20 @@ class _JudgedCommand:
 
     def reads(self) -> Reads | None:
         """The paths that a call of a read-only program reads; None if it is not one, or not in this project."""
-        argv, trusted = self.command.argv, self.subject.workspace.trusted
-        is_plain = argv[0] == "git" and not trusted and all(is_plain_repository(cwd) for cwd in self.cwds)
+        argv, trusted, cwds = self.command.argv, self.subject.workspace.trusted, self.cwds
+        if argv[:2] == ("git", "-C") and len(argv) > 3 and self.is_readable_folder(argv[2]):
+            cwds = tuple([os.path.join(cwd, literal(argv[2])) for cwd in cwds])
+            argv = ("git", *argv[3:])
+            trusted = trusted and all(map(self.subject.workspace.is_same_repository, cwds))
+        is_plain = argv[0] == "git" and not trusted and all(is_plain_repository(cwd) for cwd in cwds)
         return read_only(argv, trusted=trusted, in_plain_repository=is_plain)
+
+    def is_readable_folder(self, text: str) -> bool:
+        """Whether a word names a folder that may be read, as written."""
+        if not text or text.startswith("-") or any(self.command.argv[index] == text for index in self.command.globs):
+            return False
+        accesses = self.accesses(text, write=False)
+        return all(permits_access(self.policy, access, self.subject).outcome == "allow" for access in accesses)
 
     def by_rules(self) -> Iterator[Judged]:
         """The judgement of the first rule of each kind about this command."""

@@ -105,10 +105,27 @@ class Reader:
         return False
 
 
+@frozen
+class Lister:
+    """A program that also shows the contents of archives: if all `letters` of one of the `needs` are among its options.
+
+    No other letters are harmless, and no long option but those in `long`, which stand for their first letter. The first
+    operand is an archive, or `all` are; the program may add one of the `suffixes` to its name. Its first word is a group of
+    letters with or without a dash, unless it is `dashed`.
+    """
+
+    needs: str = ""
+    letters: str = ""
+    long: tuple[str, ...] = ()
+    all: bool = False
+    dashed: bool = False
+    suffixes: tuple[str, ...] = ()
+
+
 _DATA: Mapping[str, Any] = json.loads(read_packaged(__spec__, "reading/programs.json"))
 # Fields of `Options` and `Reader` that are not used verbatim, most of them lists of words.
 _WORDS: dict[str, Callable[[Any], Any]] = dict.fromkeys(
-    ("long", "long_valued", "long_optional"), words
+    ("long", "long_valued", "long_optional", "suffixes"), words
 ) | dict.fromkeys(("words", "valued_words", "plain", "plain_valued"), word_set)
 _WORDS["texts"] = lambda texts: tuple(texts.items())
 
@@ -158,6 +175,7 @@ CODE_MODULES = _table("code_modules")
 TELL_VERSION = _table("tell_version")
 WILDCARD_PROOF = _table("wildcard_proof")
 READERS = _rows("readers", partial(_read, Reader))
+LISTERS = _rows("listers", partial(_read, Lister))
 FIND_WORDS = _table("find_words")
 FIND_VALUED = _table("find_valued")
 CHECKERS = _table("checkers")

@@ -30,6 +30,7 @@ from .program_tables import (
     INTERACTIVE,
     INTERPRETERS,
     LAUNCHERS,
+    LISTERS,
     NEVER_READS,
     NEVER_READS_IN,
     OPTIONS,
@@ -45,10 +46,11 @@ from .program_tables import (
     TELL_VERSION,
     WRAPPERS,
     WRITERS,
+    Lister,
     Options,
     Reader,
 )
-from .shell import base_name
+from .shell import IS_GLOB, SimpleCommand, base_name
 from .subcommands import Subcommands, reading_row, subcommands
 
 
@@ -452,6 +454,10 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
         return _find_reads(argv)
     if name == "jq":
         return _jq_reads(argv)
+    if program_of(name) in INTERPRETERS and name.endswith("awk"):
+        return _awk_reads(argv)
+    if name in LISTERS:
+        return _listing_reads(argv, LISTERS[name])
     table = subcommands(name)
     if table is not None:
         return _subcommand_reads(name, table, argv[1:])
@@ -464,6 +470,50 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
 _PYTHON = regex(r"python3\.\d+")
 # With these, jq reads files that no argument names.
 _JQ_READS_MORE = regex(r"\b(?:import|include|modulemeta)\b")
+
+
+def _awk_reads(argv: Sequence[str]) -> Reads | None:
+    """The files of an awk program that cannot name others."""
+    words, operands = list(argv[1:]), list[str]()
+    while words:
+        word = words.pop(0)
+        if word in ("-F", "-v") and words:
+            words.pop(0)
+        elif not word.startswith("-"):
+            operands.append(word)
+        elif not _AWK_SETS.fullmatch(word):
+            return None
+    if not operands or not operands[0].isascii() or _awk_hazard(argv, 1) is not None:
+        return None
+    return Reads(tuple(word for word in operands[1:] if not _AWK_OPERAND.match(word)))
+
+
+_AWK_SETS = regex(r"-F.+|-v[A-Za-z_]\w*=.*", re.S)
+# An operand of this form sets a variable.
+_AWK_OPERAND = regex(r"[A-Za-z_]\w*=")
+
+
+def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
+    """The archives of which a call shows the contents; None if it may unpack or change one."""
+    first = 1 if lister.dashed or argv[1:2] == () or argv[1].startswith("-") else 2
+    letters, long, operands = argv[1] if first == 2 else "", "", list[str]()
+    for word in argv[first:]:
+        if not word.startswith("-") or word == "-":
+            operands.append(word)
+        elif word in lister.long:
+            long += word[2]
+        elif word.startswith("--") or "f" in word[1:-1]:  # with its value attached, `-f` is not understood
+            return None
+        else:
+            letters += word[1:]
+    is_listing = not lister.needs or any(set(needed) <= {*letters, *long} for needed in lister.needs.split())
+    if not is_listing or not set(letters) <= set(lister.letters) or letters.count("f") > 1:
+        return None
+    archives = operands if lister.all else operands[:1]
+    # Another machine's archive, a file with further arguments, a pattern that unzip expands itself.
+    if not archives or any(":" in word or word.startswith("@") for word in operands) or IS_GLOB.search(operands[0]):
+        return None
+    return Reads(tuple(f"{word}{end}" for word in archives if word != "-" for end in ("", *lister.suffixes)))
 
 
 def _jq_reads(argv: Sequence[str]) -> Reads | None:
@@ -538,7 +588,7 @@ def _does_more(
     match argv[0]:
         case "printf":
             return _sets_variable(argv)
-        case "strings":  # it takes its arguments from that file
+        case "strings" | "nm" | "size" | "readelf":  # they take arguments from that file
             return any(word.startswith("@") for word in operands)
         case "ls":  # a link may lead out of the folder that was judged
             return follows_links
@@ -625,6 +675,49 @@ def takes_code(argv: Sequence[str]) -> bool:
         return not _only_looks_up(argv)
     # The shell evaluates the subscript in a name's brackets, and arithmetic values.
     return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])
+
+
+# The words of wrappers that only limit or slow down the command behind them: options, and operands before the command.
+_LIMITS = {
+    "timeout": regex(
+        r"(?:--preserve-status|--foreground|-v|--verbose|-s\0?\w+|-k\0?[\d.]+[smhd]?|--signal=\w+|--kill-after=[\d.]+[smhd]?)"
+    ),
+    "nice": regex(r"(?:-n\0?-?\d+|-\d+|--adjustment=-?\d+)"),
+    "stdbuf": regex(r"(?:-[ioe]\0?(?:L|0|\d+[KM]?)|--(?:input|output|error)=(?:L|0|\d+[KM]?))"),
+    "command": regex(r"(?!)"),
+}
+_DURATION = regex(r"\d+(?:\.\d+)?[smhd]?")
+_MAX_WRAPPED = 3
+
+
+def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
+    """The command behind wrappers that only limit it (`timeout 10`, `nice`); None if it has none, or others."""
+    argv, at = command.argv, 0
+    for _ in range(_MAX_WRAPPED):
+        option = _LIMITS.get(argv[at]) if at < len(argv) else None
+        if option is None:
+            break
+        at = _behind_limits(argv, at, option)
+    if not 0 < at < len(argv) or argv[at][:1] in ("", "-", "+") or any(index <= at for index in command.globs):
+        return None
+    return replace(command, argv=argv[at:], globs=frozenset(index - at for index in command.globs))
+
+
+def _behind_limits(argv: Sequence[str], at: int, option: re.Pattern[str]) -> int:
+    """The position of the command behind one wrapper; past the end if its words are not all understood."""
+    is_timeout = argv[at] == "timeout"
+    at += 1
+    while at < len(argv) and argv[at].startswith("-"):
+        pair = "\0".join(argv[at : at + 2])
+        if option.fullmatch(argv[at]):
+            at += 1
+        elif option.fullmatch(pair):
+            at += 2
+        else:
+            return len(argv)
+    if not is_timeout:
+        return at
+    return at + 1 if at < len(argv) and _DURATION.fullmatch(argv[at]) else len(argv)
 
 
 # --- programs that only edit files --------------------------------------------------------------------------------------

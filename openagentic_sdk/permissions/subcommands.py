@@ -293,6 +293,8 @@ _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     "formulas": lambda words: not all(_FORMULA.fullmatch(word) for word in _operands(words)),
     "without_environment": _may_print_environment,
     "plain_output": lambda words: any(map(_holds_values, ("", *words), words)),
+    # `git config user.name` reads, and the other words without a dot are subcommands of newer versions.
+    "dotted": lambda words: not words or not all("." in word for word in words),
     "inside": lambda words: any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words),
 }
 

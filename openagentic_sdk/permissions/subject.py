@@ -89,6 +89,10 @@ class Workspace:
         """Whether git would read the configuration of another repository than at the start of the session."""
         return self.has_moved and repository_of(self.cwd) != repository_of(self.started_in or self.cwd)
 
+    def is_same_repository(self, folder: str) -> bool:
+        """Whether git reads the configuration of the same repository in this folder as in the working directory."""
+        return repository_of(os.path.realpath(folder)) == repository_of(os.path.realpath(self.cwd))
+
     @functools.cached_property
     def bases(self) -> tuple[str, ...]:
         """The folders to which relative patterns of forbidding rules refer."""
@@ -233,21 +237,36 @@ MAX_FOLDERS = 8
 
 
 def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
-    """Each command with every folder in which it may run: a cd may fail, or run in a separate process."""
+    """Each command with every folder in which it may run: a cd may fail, or run in a separate process.
+
+    What `&&` joins to a cd runs only if the cd succeeded.
+    """
     folders: tuple[str, ...] = (cwd,)
-    for command in line.commands:
-        yield command, folders
-        if command.argv[0] in ("cd", "pushd") and len(command.argv) == 2:
-            folders = moved_folders(folders, command.argv[1])
+    here = folders
+    behind = (*(command.joined_by for command in line.commands[1:]), "")
+    for command, joined_by in zip(line.commands, behind, strict=True):
+        if command.joined_by not in ("&&", "|", "|&"):
+            here = folders
+        yield command, here
+        if command.argv[0] not in ("cd", "pushd") or len(command.argv) != 2 or len(here) > MAX_FOLDERS:
+            continue
+        moved = _targets_of_cd(here, command.argv[1])
+        folders = tuple(dict.fromkeys((*folders, *moved)))
+        is_certain = joined_by == "&&" and command.joined_by not in ("|", "|&")
+        here = moved if is_certain else folders
 
 
 def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
     """The folders in which a command may run after a cd."""
     if len(folders) > MAX_FOLDERS:
         return folders
+    return tuple(dict.fromkeys((*folders, *_targets_of_cd(folders, target))))
+
+
+def _targets_of_cd(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
     moved = [os.path.join(folder, literal(target)) for folder in folders]
     # The shell applies ".." to the name that it remembers, the kernel to the actual folder.
-    return tuple(dict.fromkeys((*folders, *moved, *map(os.path.normpath, moved))))
+    return tuple(dict.fromkeys((*moved, *map(os.path.normpath, moved))))
 
 
 # Other names of the folder that a command runs in; a path after a substitution may be one, too.

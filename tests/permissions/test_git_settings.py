@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk import PermissionGate
-from openagentic_sdk.permissions.repository import is_plain_repository
+from openagentic_sdk.permissions.hold.repository import is_plain_repository
 from openagentic_sdk.tools.shell.git_config import foreign_settings
 from openagentic_sdk.tools.shell.git_settings import read_config
 from openagentic_sdk.tools.shell.protected import git_places

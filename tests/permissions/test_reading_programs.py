@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, OPTIONS, READERS
+from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, LISTERS, OPTIONS, READERS
 from tests.size import full_size, sized
 
 from .real_bash import BASH
@@ -41,7 +41,7 @@ _WORDS = (
 
 def random_call(rng: random.Random) -> str:
     """A call of a reading program with options that may or may not be harmless."""
-    name = rng.choice((*READERS, "find", "sed"))
+    name = rng.choice((*READERS, *LISTERS, "awk", "find", "sed"))
     words = [name]
     for _ in range(rng.choice((0, 1, 1, 2, 3, 4))):
         words.append(rng.choice((_option, _option, _word))(rng, name))

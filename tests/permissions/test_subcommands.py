@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.repository import is_plain_repository
+from openagentic_sdk.permissions.hold.repository import is_plain_repository
 from openagentic_sdk.permissions.subcommands import PROGRAMS, SubcommandRow, subcommands
 from tests.size import LARGE
 

@@ -15,7 +15,7 @@ from ...tools.shell.environment import USUAL_FOLDERS
 from ..command_allow import names_command
 from ..policy import Policy
 from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS, Options
-from ..programs import hazard, option_in, program_of, read_only
+from ..programs import hazard, option_in, program_of, read_only, unwrapped
 from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
 from ..subject import HARMLESS_DEVICES, Subject, Workspace, literal, path_like, with_folders
 from .programs import enforced_by_words, unheld_rules
@@ -49,7 +49,7 @@ def opaque_command(policy: Policy, subject: Subject, named: frozenset[int]) -> s
     for index, (command, cwds) in enumerate(with_folders(line, workspace.cwd)):
         argv = command.argv
         name = base_name(argv[0])
-        reason = _opaque(command, workspace) or _shadows(command, cwds, workspace)
+        reason = _opaque(unwrapped(command) or command, workspace) or _shadows(command, cwds, workspace)
         if reason is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
             reason = f"{moved} may have changed the targets of the following names: run them one by one"
         if reason is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):

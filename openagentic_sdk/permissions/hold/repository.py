@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 
-from ..ground.patterns import regex
-from ..tools.shell.git_settings import read_config
+from ...ground.patterns import regex
+from ...tools.shell.git_settings import read_config
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode of an index entry for a nested repository, which `git status` enters (gitformat-index).

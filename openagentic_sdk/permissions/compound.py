@@ -1,0 +1,245 @@
+"""Rewrite a compound command line as a plain one that runs at least the same commands.
+
+Groups, `if`, `for` over words that are written out, `$HOME`, `$PWD` and, in an echo, `$?` are replaced, and every command
+is listed, whether or not its condition holds. The result is read by `parse_command`, which refuses everything else. Only
+permitting uses it: whatever forbids judges the line itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from ..ground.frozen import frozen
+from ..ground.patterns import regex
+from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, hidden_character, parse_command
+
+_MAX_LOOP_WORDS = 20
+_BLANK = regex(r"(?:[ \t]+|(?<![^\s;|()])#[^\n]*)+")
+_BLANK_LINES = regex(r"(?:[ \t\n]+|(?<![^\s;|()])#[^\n]*)+")
+_END = regex(r"&&|\|\|?|;(?![;&])|\n")
+_REDIRECT = regex(r"[0-9]?(?:>>|>&(?=[0-9])|>\||[<>](?![<>&(]))|&>>?")
+_VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\?)"
+# A word in pieces: plain letters, single quotes, double quotes without escapes, a variable, an escaped letter, `{}`.
+_WORD = regex(
+    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?:[^\"`\\$]|{_VARIABLE})*\"|{_VARIABLE}|\\[^\n]|\{{\}})+"
+)
+_PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|[^'\"\\$]+")
+_NAMED = regex(r"\$\{?(\w+|\?)\}?")
+# A variable that no program reads and to which the shell gives no meaning.
+_LOOP_NAME = regex(r"[a-z][a-z0-9]{0,15}")
+_PLAIN_VALUE = regex(r"[A-Za-z0-9_./:@%+,-]+")
+_QUOTED_VALUE = regex(r"[^\"`\\$!]*")
+_HARMLESS_REDIRECTS = regex(r"(?:[ \t]*(?:[12&]?>[ \t]*/dev/null|2>&1)(?=[\s;|&)]|\Z))*[ \t]*")
+_TESTS = regex(r"-[defhLnrswxz]")
+_MAX_NESTED = 20
+
+
+class _Refused(Exception):
+    """The line contains something that is not rewritten."""
+
+
+@frozen
+class _LoopValue:
+    """The value of a variable: text, or a wildcard (as written) of which each match is one value."""
+
+    text: str
+    is_glob: bool = False
+
+
+def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None:
+    """The commands of a compound line; None if any of its syntax is not known to be harmless.
+
+    `variables` are the values of those that may be used; a line that names one in any other way may change it.
+    """
+    if len(text) > MAX_COMMAND_CHARS or hidden_character(text):
+        return None
+    values = {
+        name: _LoopValue(value)
+        for name, value in variables.items()
+        if _PLAIN_VALUE.fullmatch(value) and not re.search(rf"(?<![\w$])(?<!\$\{{){name}(?!\w)", text)
+    }
+    reader = _CompoundReader(text, values)
+    try:
+        reader.commands_until(frozenset())
+    except _Refused:
+        return None
+    line = parse_command("\n".join(reader.commands))
+    return line if isinstance(line, CommandLine) else None
+
+
+class _CompoundReader:
+    """One pass over a line, which collects simple commands as text; the body of a loop is read once for each word."""
+
+    def __init__(self, text: str, values: dict[str, _LoopValue]) -> None:
+        self.text, self.values = text, values
+        self.at = self.size = self.depth = 0
+        self.commands: list[str] = []
+
+    def commands_until(self, closers: frozenset[str]) -> str:
+        """Read commands up to a closing word, and return it; empty at the end of the line."""
+        joined_by = ""
+        while True:
+            self.skip(newlines=True)
+            word = self.peek()
+            if self.at == len(self.text) or word in closers:
+                if joined_by not in ("", ";", "\n") or (closers and not word):
+                    raise _Refused
+                self.at += len(word)
+                return word
+            self.command(word)
+            self.skip(newlines=False)
+            operator = _END.match(self.text, self.at)
+            joined_by = operator[0] if operator else ""
+            self.at += len(joined_by)
+
+    def command(self, word: str) -> None:
+        if word not in ("!", "time", "if", "for", "{", "("):
+            self.simple()
+            return
+        self.depth += 1
+        if self.depth > _MAX_NESTED:
+            raise _Refused
+        self.compound(word)
+        self.depth -= 1
+
+    def compound(self, word: str) -> None:
+        match word:
+            case "!" | "time":
+                self.at += len(word)
+                self.skip(newlines=False)
+                self.command(self.peek())
+                return
+            case "if":
+                self.at += 2
+                self.commands_until(frozenset({"then"}))
+                while (closed := self.commands_until(frozenset({"elif", "else", "fi"}))) != "fi":
+                    if closed == "elif":
+                        self.commands_until(frozenset({"then"}))
+            case "for":
+                self.loop()
+            case "{":
+                self.at += 1
+                self.commands_until(frozenset({"}"}))
+            case _:
+                self.at += 1
+                self.commands_until(frozenset({")"}))
+        self.at = _matched(_HARMLESS_REDIRECTS.match(self.text, self.at)).end()
+        if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+            raise _Refused
+
+    def loop(self) -> None:
+        self.at += len("for")
+        name, keyword = self.next_word(), self.next_word()
+        if not _LOOP_NAME.fullmatch(name) or keyword != "in" or name in self.values:
+            raise _Refused
+        words: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] not in ";\n":
+            words.append(self.substituted(self.next_word(), ""))
+            self.skip(newlines=False)
+        self.at += 1
+        self.skip(newlines=True)
+        values = [_value_of(word) for word in words]
+        if self.next_word() != "do" or not values or len(values) > _MAX_LOOP_WORDS:
+            raise _Refused
+        if any(value.is_glob for value in values):
+            self.add(f"echo {' '.join(words)}")  # the loop itself lists the folder
+        body = self.at
+        for value in values:
+            self.at, self.values[name] = body, value
+            self.commands_until(frozenset({"done"}))
+        del self.values[name]
+
+    def simple(self) -> None:
+        """Read one simple command, as written except for its variables."""
+        words: list[str] = []
+        pieces: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+            match = _BLANK.match(self.text, self.at) or _REDIRECT.match(self.text, self.at)
+            if match is not None:
+                pieces.append(" " if "#" in match[0] else match[0])
+                self.at = match.end()
+                continue
+            word = self.next_word()
+            if not words and "$" in word:
+                raise _Refused
+            words.append(self.substituted(word, words[0] if words else word))
+            pieces.append(words[-1])
+        if words and words[0] == "[[":
+            if len(words) != 4 or words[3] != "]]" or not _TESTS.fullmatch(words[1]) or IS_GLOB.search(words[2]):
+                raise _Refused
+            pieces = [f"[ {words[1]} {words[2]} ]"]
+        self.add("".join(pieces).strip())
+
+    def substituted(self, word: str, program: str) -> str:
+        """A word with the values of its variables."""
+        if "$" not in word:
+            return word
+        parts: list[str] = []
+        for piece in _PIECE.findall(word):
+            if piece[0] == "'" or piece[0] == "\\" or "$" not in piece:
+                parts.append(piece)
+                continue
+            is_quoted = piece[0] == '"'
+            whole = _NAMED.fullmatch(piece[1:-1] if is_quoted else piece)
+            value = self.values.get(whole[1]) if whole else None
+            if value is not None and value.is_glob and is_quoted and piece == word:
+                return value.text
+            parts.append(_NAMED.sub(partial(self.inserted, is_quoted, program), piece))
+        return "".join(parts)
+
+    def inserted(self, is_quoted: bool, program: str, match: re.Match[str]) -> str:
+        """The value of a variable inside a word; if it is a wildcard, only `echo` may print it, which reads no file."""
+        name = match[1]
+        if name == "?" and program == "echo":
+            return "0"  # a number
+        value = self.values.get(name)
+        if value is None or (value.is_glob and not (is_quoted and program == "echo")):
+            raise _Refused
+        if not (_QUOTED_VALUE if is_quoted else _PLAIN_VALUE).fullmatch(value.text):
+            raise _Refused
+        return value.text
+
+    def add(self, command: str) -> None:
+        self.size += len(command) + 1
+        # A command without words, or more than is judged at all.
+        if not command or self.size > MAX_COMMAND_CHARS:
+            raise _Refused
+        self.commands.append(command)
+
+    def skip(self, *, newlines: bool) -> None:
+        """Skip blanks and comments."""
+        while match := (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at):
+            self.at = match.end()
+
+    def peek(self) -> str:
+        """The next word as written, or a bracket."""
+        if self.at < len(self.text) and self.text[self.at] in "(){}" and not self.text.startswith("{}", self.at):
+            is_word = self.text[self.at] in "()" or re.match(r"[\s;|)]|\Z", self.text[self.at + 1 :])
+            return self.text[self.at] if is_word else ""
+        match = _WORD.match(self.text, self.at)
+        return match[0] if match else ""
+
+    def next_word(self) -> str:
+        self.skip(newlines=False)
+        match = _matched(_WORD.match(self.text, self.at))
+        self.at = match.end()
+        return match[0]
+
+
+def _matched(match: re.Match[str] | None) -> re.Match[str]:
+    if match is None:
+        raise _Refused
+    return match
+
+
+def _value_of(word: str) -> _LoopValue:
+    """The value of a word of a loop."""
+    pieces = _PIECE.findall(word)
+    if any(IS_GLOB.search(piece) for piece in pieces if piece[0] not in "'\"\\"):
+        return _LoopValue(word, is_glob=True)
+    text = "".join(piece[1:-1] if piece[0] in "'\"" else piece[1:] if piece[0] == "\\" else piece for piece in pieces)
+    if "~" in word:
+        raise _Refused
+    return _LoopValue(text)

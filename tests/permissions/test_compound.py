@@ -1,0 +1,148 @@
+"""Compound lines, compared with a real bash: whatever runs is among the commands of the plain form."""
+
+from __future__ import annotations
+
+import random
+import unittest
+
+from openagentic_sdk.permissions.compound import read_compound
+from tests.size import sized
+
+from .real_bash import BASH, record_commands
+from .workspace import WorkspaceTestCase
+
+LINES = sized(150, 400, 20_000)
+_WORDS = (
+    "a",
+    "b.c",
+    "'x y'",
+    '"p q"',
+    "-n",
+    "x/y",
+    "$HOME",
+    '"$HOME/z"',
+    "$f",
+    '"$f"',
+    '"${f}"',
+    '"pre $f post"',
+    "$f.bak",
+    "*.md",
+    "'*'",
+    "\\$f",
+    "$g",
+    "do",
+    "fi",
+)
+_ENDS = (";", "\n", " && ", " || ", " | ", " ; # done\n", ";\n\n")
+
+
+def random_compound(rng: random.Random, depth: int = 0) -> str:
+    """A line of commands, some of them compound, with and without mistakes."""
+    return "".join(_command(rng, depth) + rng.choice(_ENDS) for _ in range(rng.choice((1, 1, 2, 3)))).rstrip("|& ")
+
+
+def _command(rng: random.Random, depth: int) -> str:
+    body = random_compound(rng, depth + 1) if depth < 3 else "x;"
+    if not body.endswith((";", "\n")):
+        body += ";"
+    kinds = ("simple", "simple", "simple", "for", "for", "if", "else", "{", "(", "!", "[[", "odd")
+    match rng.choice(kinds) if depth < 3 else "simple":
+        case "for":
+            words = " ".join(rng.choice(_WORDS) for _ in range(rng.choice((1, 2, 3))))
+            return f"for {rng.choice('ffffg')} in {words}{rng.choice((';', chr(10)))} do {body} done"
+        case "if":
+            return f"if {body} then {body} fi"
+        case "else":
+            return f"if {body} then {body} elif {body} then {body} else {body} fi"
+        case "{":
+            return f"{{ {body} }}"
+        case "(":
+            return f"( {body} )"
+        case "!":
+            return "! " + _command(rng, depth + 1)
+        case "[[":
+            return rng.choice(("[[ -f a ]]", '[[ -d "$f" ]]', "[[ -n x && -f y ]]", "[[ a = b ]]"))
+        case "odd":
+            return rng.choice(
+                (
+                    "while a; do b; done",
+                    "case x in x) b;; esac",
+                    "f() { a; }; f",
+                    "x=1",
+                    "a <<< b",
+                    "done",
+                    "{ a",
+                    "a }",
+                    "for x; do a; done",
+                    "b 2>&1",
+                    "'for' f in a",
+                    "\\if a",
+                )
+            )
+    name = rng.choice(("echo", "cat", "ls", "grep", "$f", "'q r'"))
+    return " ".join((name, *(rng.choice(_WORDS) for _ in range(rng.choice((0, 1, 1, 2, 3))))))
+
+
+@unittest.skipIf(BASH is None, "bash is not installed")
+class CompoundAgainstBash(unittest.TestCase):
+    def test_bash_runs_no_command_that_the_plain_form_does_not_list(self) -> None:
+        rng = random.Random(4)
+        lines = list(dict.fromkeys(random_compound(rng) for _ in range(LINES)))
+        plain = {line: read_compound(line, {"HOME": "/home/me"}) for line in lines}
+        accepted = [line for line, form in plain.items() if form is not None]
+        self.assertGreater(len(accepted), len(lines) / 30)
+        for status in (0, 1):
+            runs = record_commands(accepted, status, env={"LC_ALL": "C.UTF-8", "HOME": "/home/me"})
+            for line, ran in zip(accepted, runs, strict=True):
+                form = plain[line]
+                listed = {command.argv for command in form.commands} if form else set()
+                with self.subTest(line=line, status=status):
+                    self.assertEqual(set(ran) - listed, set())
+
+
+class CompoundTable(WorkspaceTestCase):
+    def test_a_compound_line_is_permitted_if_all_of_its_commands_are(self) -> None:
+        (self.root / "-n").touch()
+        for expected, command in (
+            ("allow", 'for f in src/*.py; do echo "== $f"; head -5 "$f"; done'),
+            ("allow", "for f in README.md src/a.py; do cat $f | wc -l; done"),
+            ("allow", "for i in 1 2 3; do echo $i; done"),
+            ("allow", "if [ -f README.md ]; then cat README.md; else ls; fi 2>/dev/null"),
+            ("allow", "(cd src && ls) && { pwd; ls; }"),
+            ("allow", 'ls "$PWD/src"; echo "$?"'),
+            ("allow", "time grep -rn x src"),
+            ("ask", 'for f in *; do cat "$f"; done'),
+            ("ask", 'for f in ../*; do cat "$f"; done'),
+            ("ask", 'for f in link_*; do cat "$f"; done'),
+            ("ask", "for f in /etc/*; do echo x; done"),
+            ("ask", "for f in src/*; do cat $f; done"),
+            ("ask", 'for f in src/*; do cat "x$f"; done'),
+            ("ask", 'for f in src; do cat "$f/../../outside.txt"; done'),
+            ("ask", "for f in rm; do $f README.md; done"),
+            ("ask", 'for f in src/*; do rm "$f"; done'),
+            ("ask", 'for f in src/*; do printf "$f" x; done'),
+            ("ask", "for PATH in src; do ls; done"),
+            ("ask", "for http_proxy in x; do ls; done"),
+            ("ask", "for f in a; do ls; done > x"),
+            ("ask", "for f in a; do ls; done & ls"),
+            ("ask", "if ls; then rm README.md; fi"),
+            ("ask", "(cd / && ls)"),
+            ("ask", "cd /; ls $PWD/etc"),
+            ("ask", "HOME=/etc; cat $HOME/passwd"),
+            ("ask", "cat $HOME/.profile"),
+            ("ask", "( " * 3000 + "ls" + " )" * 3000),
+            ("ask", "f() { ls; }; f"),
+            ("ask", "[[ -v x ]]"),
+            ("ask", "[[ 1 -eq 1 ]]"),
+        ):
+            with self.subTest(command=command[:60]):
+                self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
+
+    def test_a_deny_rule_still_judges_the_line_itself(self) -> None:
+        for command in ('for f in .e*; do cat "$f"; done', "if ls; then cat .env; fi", "(cat .env)"):
+            with self.subTest(command=command):
+                self.assertNotEqual(self.outcome({"deny": ["Read(.env)"]}, "Bash", {"command": command}), "allow")
+
+
+if __name__ == "__main__":
+    unittest.main()
