@@ -34,6 +34,7 @@ class Chat:
         self.screen = screen
         self.ask = ask
         self.turn: Turn | None = None
+        self.store_flag = ""  # of the command that continues
         self._make_turn = make_turn
         self._is_open = False
 
@@ -120,4 +121,6 @@ class Chat:
     def say_how_to_go_on(self) -> None:
         """Print the command that continues this conversation."""
         if self.session_id:
-            self.screen.line(f"Continue with: openagentic-sdk chat --resume {printable(self.session_id)}")
+            self.screen.line(
+                f"Continue with: openagentic-sdk chat --resume {printable(self.session_id)}{self.store_flag}"
+            )

@@ -655,6 +655,61 @@ class Interrupting(CommandCase):
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
         self.assertEqual(FileSessionStore(self.store).read_events(session_id)[-1].type, "result")
 
+    def test_a_signal_before_the_first_event_also_says_how_to_go_on(self) -> None:
+        arguments = ("run", "--script", self.script("x"), "--store", f"{self.store} 2", "--cwd", str(self.folder), "x")
+        with Python(
+            "-c", _STOPPED_AT_THE_BEGINNING, *arguments, cwd=ROOT, text=True, stderr=subprocess.PIPE
+        ) as process:
+            _, err = process.communicate(timeout=300)
+        (session_id,) = FileSessionStore(f"{self.store} 2").list_sessions()
+        hint = f"Continue with: openagentic-sdk chat --resume {session_id} --store '{self.store} 2'\n"
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertEqual(err, f"{hint}openagentic-sdk: stopped by SIGTERM\n")
+        arguments = (
+            "run",
+            "--script",
+            self.script("on"),
+            "--store",
+            f"{self.store} 2",
+            "--resume",
+            session_id,
+            "go on",
+        )
+        self.assertEqual(self.command(*arguments)[0], OK)
+
+    @full_size
+    def test_a_what_if_that_is_stopped_names_the_fork_to_continue(self) -> None:
+        self.command("run", "--script", self.script("first"), "--cwd", str(self.folder), "one")
+        source = self.session_ids()[0]
+        waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
+        seq = next(e.seq for e in FileSessionStore(self.store).read_events(source) if e.type == "user.message")
+        words = (
+            "whatif",
+            source,
+            "--at",
+            str(seq),
+            "--on-new",
+            "live",
+            "--allow",
+            "Bash(sleep:*)",
+            "--cwd",
+            str(self.folder),
+        )
+        process = self._start(*words, "--script", self.script(waiting))
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) != "Waiting\n":
+            self.assertNotEqual(line, "")
+        (fork,) = {*self.session_ids()} - {source}
+        self._wait_for_start(fork)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=300)
+        how = f"openagentic-sdk whatif {source} --at {seq} --resume {fork}"
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertIn(f"to continue, with the other flags as before: {how}\n", err)
+        _, out, err = self.command(*words, "--script", self.script("Done."), "--resume", fork)
+        self.assertIn("Done.\n", out, err)
+        self.assertEqual(self.command("sessions", "verify", fork)[0], OK)
+
     def test_ctrl_c_ends_a_run_cleanly_and_the_session_goes_on(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(
@@ -675,10 +730,10 @@ class Interrupting(CommandCase):
         )
         self.assertEqual(code, OK, out)
 
-    def _wait_for_start(self) -> None:
-        """Wait until the log contains the start of the call."""
+    def _wait_for_start(self, session_id: str | None = None) -> None:
+        """Wait until the log, by default that of the only session, contains the start of the call."""
         store = FileSessionStore(self.store)
-        session_id = self.session_ids()[0]
+        session_id = session_id or self.session_ids()[0]
         seq = 0
         while not any(event.type == "tool.started" for event in store.read_events(session_id)):
             self.assertTrue(store.wait_for_events(session_id, after_seq=seq, timeout_s=120))
@@ -746,6 +801,23 @@ class Interrupting(CommandCase):
         process.wait(timeout=300)
         self.assertEqual(process.stderr.read(), "")
 
+
+# The command, stopped once its run has begun and before any event was shown.
+_STOPPED_AT_THE_BEGINNING = """
+import os, signal, sys
+from openagentic_sdk.cli.main import main
+from openagentic_sdk.runs.turns import Turns
+
+begin = Turns.begin
+
+async def begin_and_stop(*arguments):
+    task = await begin(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return task
+
+Turns.begin = begin_and_stop
+sys.exit(main(sys.argv[1:]))
+"""
 
 # The command, interrupted while it is imported or, with the second argument, while the interpreter ends.
 _INTERRUPTED_OUTSIDE = """

@@ -42,6 +42,7 @@ from ..screen.console import Console
 from ..screen.editor import LineEditor
 from ..screen.live import CallOutputs, LivePrinter
 from ..slash import Leave, SlashCommands, completions
+from ..stored.stores import store_flag
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ continues"
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     for row in wrapped(_HINT, screen.width - 1):
         screen.line(screen.styled(row, "dim"))
     chat.begin(options)
+    chat.conversation.store_flag = store_flag(args)
     try:
         with asyncio.Runner() as runner, on_stop_signals(_stop):
             return chat.talk(runner)

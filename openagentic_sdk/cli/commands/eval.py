@@ -25,7 +25,7 @@ from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
 from ..output.files import write_for_one
 from ..output.terminal import Screen
-from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store
+from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store, store_flag
 
 _MAX_CHANGED = 50
 
@@ -122,7 +122,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
         progress.end()
         if progress.session_id is not None:
             report = _read(store, progress.session_id)
-            how = f"openagentic-sdk eval {shlex.quote(args.suite)} --resume {report.session_id}{_store_flag(args)}"
+            how = f"openagentic-sdk eval {shlex.quote(args.suite)} --resume {report.session_id}{store_flag(args)}"
             print(f"\nstopped; {len(report.runs)} runs are kept. To continue: {how}", file=sys.stderr)
         return INTERRUPTED
     progress.end()
@@ -178,7 +178,7 @@ def _give(report: EvalReport, args: argparse.Namespace, suite: Suite | None = No
 
 
 def _table(report: EvalReport, screen: Screen, args: argparse.Namespace, suite: Suite | None) -> list[str]:
-    rows, store = report.rows(), _store_flag(args)
+    rows, store = report.rows(), store_flag(args)
     several = len(report.started.variants) > 1
     width = min(max([len(row.case) for row in rows], default=4), 50)
     other = min(max([len(row.variant) for row in rows], default=0), 20) if several else 0
@@ -243,11 +243,6 @@ def _commands(report: EvalReport, row: Row, store: str, agent: str) -> list[str]
     if run.step_seq:
         commands.append(f"whatif {name} --at {run.step_seq}{agent}")
     return [f"openagentic-sdk {command}{store}" for command in commands]
-
-
-def _store_flag(args: argparse.Namespace) -> str:
-    """The flag with which another command finds this one's sessions."""
-    return f" --store {_word(args.store)}" if args.store else ""
 
 
 def _word(text: object) -> str:

@@ -20,6 +20,7 @@ from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import Countdown, JsonPrinter, ResultPrinter, Turn
+from ..stored.stores import store_flag
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
     with asyncio.Runner() as runner:
         code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
-    turn.say_how_to_go_on()
+    turn.say_how_to_go_on(store_flag(args))
     return code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OptionsError
-from ...events import Result
+from ...events import Result, SystemInit
 from ...ground.settings import open_at
 from ...ground.system import working_dir
+from ...ground.text import on_one_line
 from ...options import SETTING_SOURCES, OpenAgenticOptions, with_model
 from ...parts.masking import shown
 from ...parts.record.folds.compare import compare_sessions
@@ -27,7 +29,7 @@ from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
 from ..stored.compare import comparison_lines
-from ..stored.stores import add_id, find_session, open_session_store
+from ..stored.stores import add_id, find_session, open_session_store, store_flag
 from .trust import check_mode
 
 # The flags that only configure options built from flags. An ignored --deny would allow what somebody wanted to forbid.
@@ -78,7 +80,14 @@ def run(args: argparse.Namespace) -> int:
             raise OptionsError(f"--system {args.system_prompt!r} cannot be read: {error}") from None
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
-    result = asyncio.run(_play(store, options, args, screen))
+    fork_ids: list[str] = []
+    try:
+        result = asyncio.run(_play(store, options, args, screen, fork_ids))
+    except KeyboardInterrupt:
+        for fork_id in fork_ids:
+            words = f"whatif {shlex.quote(args.id)} --at {args.at} --resume {fork_id}{store_flag(args)}"
+            print(f"to continue, with the other flags as before: openagentic-sdk {on_one_line(words)}", file=sys.stderr)
+        raise
     return OK if result.stop_reason == "end" else FAILED
 
 
@@ -108,7 +117,10 @@ def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
     return replace(base, **changes)
 
 
-async def _play(store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen) -> Result:
+async def _play(
+    store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen, fork_ids: list[str]
+) -> Result:
+    """Play the what-if and show it. The session's id is added to `fork_ids` once it has begun."""
     printer = JsonPrinter() if args.json else EventPrinter(screen)
     source = find_session(store, args.id)
     events = what_if(source_id=source, at_seq=args.at, options=options, prompt=args.prompt, on_new=args.on_new)
@@ -116,6 +128,8 @@ async def _play(store: SessionStore, options: OpenAgenticOptions, args: argparse
     async with aclosing(events):
         async for event in events:
             printer.show(event)
+            if isinstance(event, SystemInit) and event.parent_tool_use_id is None and not fork_ids:
+                fork_ids.append(event.session_id)
             if isinstance(event, Result) and event.parent_tool_use_id is None:
                 result = event
     assert result is not None, "a run ends with a result"

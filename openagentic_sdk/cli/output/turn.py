@@ -67,7 +67,8 @@ class ResultPrinter:
             text = result.final_text if is_text else json.dumps(result.structured_output)
             print(printable(text) if sys.stdout.isatty() else text, flush=True)
         else:
-            why = event.error_message or f"the run ended as {event.stop_reason}"
+            again = f"; continue with --resume {event.session_id}"
+            why = event.error_message or f"the run ended as {event.stop_reason}{again}"
             print(f"openagentic-sdk: {printable(why)}", file=sys.stderr, flush=True)
 
 
@@ -110,6 +111,7 @@ class Turn:
         self._countdown = countdown
         self._tick = tick
         self._last_seq = 0
+        self._says_how = False  # whether the result was shown, which says how to continue
         self.stopped_by: int | None = None
 
     def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
@@ -172,19 +174,20 @@ class Turn:
             await asyncio.sleep(TICK_S)
             self._tick()
 
-    def say_how_to_go_on(self) -> None:
+    def say_how_to_go_on(self, store_flag: str = "") -> None:
         """After a stop, print the command that continues, where a person or a journal finds it."""
-        if self.stopped_by is not None and self._turns.session_id is not None:
-            name, session_id = signal.Signals(self.stopped_by).name, printable(self._turns.session_id)
+        if self._turns.session_id is not None and (self.stopped_by is not None or not self._says_how):
+            stopped = f"Stopped by {signal.Signals(self.stopped_by).name}. " if self.stopped_by is not None else ""
+            command = f"openagentic-sdk chat --resume {printable(self._turns.session_id)}{store_flag}"
             with contextlib.suppress(OSError):  # the terminal may be what went away
-                line = f"Stopped by {name}. Continue with: openagentic-sdk chat --resume {session_id}"
-                print(line, file=sys.stderr, flush=True)
+                print(f"{stopped}Continue with: {command}", file=sys.stderr, flush=True)
 
     def _show(self, event: Event) -> None:
         if self._countdown is not None:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
             self._last_seq = event.seq or self._last_seq
+            self._says_how |= isinstance(event, Result)
         # After SIGHUP the terminal may be gone; the run is still closed in an orderly way.
         with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
             self._printer.show(event)
@@ -196,7 +199,7 @@ class Turn:
         store, session_id = self._turns.store, self._turns.session_id
         if self._last_seq and store is not None and session_id is not None:
             for event in store.iter_events(session_id, after_seq=self._last_seq):
-                self._printer.show(event)
+                self._show(event)
 
 
 def exit_code(result: Result | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ...ground.patterns import regex
+from ...ground.text import on_one_line
 from ...sessions.base import SessionStore, whole_id
 from ...sessions.seal import HOME_NAME
 from ...sessions.store import FileSessionStore
@@ -34,6 +36,11 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
         help="the store: a folder, or an address such as sqlite:///path "
         f"(default: ${ENVIRONMENT_NAME}, else ${HOME_NAME}, else ~/.openagentic-sdk)",
     )
+
+
+def store_flag(args: argparse.Namespace) -> str:
+    """The flag with which another command finds this one's sessions, after a space."""
+    return f" --store {shlex.quote(on_one_line(args.store, 200))}" if args.store else ""
 
 
 def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
