@@ -44,7 +44,7 @@ from .hooks.models import HookMatcher
 from .kernel.recorder import off_loop
 from .kernel.task import RunTask, run_events
 from .kernel.tool import Deps, Services, ToolContext
-from .options import AgentDefinition, OpenAgenticOptions
+from .options import AgentDefinition, OpenAgenticOptions, a_provider
 from .parts.agent.messages import events_of_messages, new_messages, partial_json
 from .parts.agent.part import AgentOutcome, AgentPart, AgentRules, AgentTool, HandoffTool, bound_hook, name_of
 from .parts.structured import OutputSchema, read_output_schema
@@ -154,7 +154,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         _check_functions("output_validators", self.output_validators, "(ctx, output)")
         _check_functions("input_guardrails", self.input_guardrails, "(ctx, prompt)")
         _check_functions("output_guardrails", self.output_guardrails, "(ctx, output)")
-        check_settings(self, {"output_retries": COUNT, "needs_approval": TEXTS})
+        check_settings(self, {"model": _model, "output_retries": COUNT, "needs_approval": TEXTS})
         names = self._tool_names()
         for rule in parse_rules(self.needs_approval, "ask"):
             if not (rule.tool.startswith("mcp__") or any(map(rule.covers, names))):
@@ -647,6 +647,11 @@ def _last_agent(store: SessionStore, session_id: str) -> str | None:
     except SessionNotFoundError:
         return None
     return agents[-1][1] if agents else None
+
+
+def _model(value: Any) -> str | None:
+    is_one = value is None or isinstance(value, str) or a_provider(value) is None
+    return None if is_one else f'a name such as "openai:gpt-4o", or {a_provider(value)}'
 
 
 def _check_functions(name: str, functions: Any, takes: str) -> None:

@@ -116,7 +116,8 @@ def _api_key(value: Any) -> str | None:
     return None if isinstance(value, str) or callable(value) else "text, a callable"
 
 
-def _provider(value: Any) -> str | None:
+def a_provider(value: Any) -> str | None:
+    """A check: anything with a name and `complete` or `stream`."""
     is_one = (fits(value, CompletingProvider) or fits(value, StreamingProvider)) and not isinstance(value, type)
     words = "a provider (a name, and complete or stream), for example OpenAIProvider()"
     return None if is_one and isinstance(value.name, str) else words
@@ -198,7 +199,7 @@ class AgentDefinition(WithAdvice):
     """Its system prompt."""
     tools: Texts = ()
     """The names of the tools that it may use; empty means all of its parent's except Task."""
-    provider: Annotated[Provider, _provider] | None = None
+    provider: Annotated[Provider, a_provider] | None = None
     """The provider to ask (default: the parent's)."""
     model: str | None = None
     """The provider's name of the model (default: the parent's)."""
@@ -389,7 +390,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     # --- The model -----------------------------------------------------------------------------------------------------
 
     provider: Annotated[
-        Provider | None, _provider, Doors("--provider, --base-url, --script, and so in agents.toml")
+        Provider | None, a_provider, Doors("--provider, --base-url, --script, and so in agents.toml")
     ] = None
     """The provider to ask, see `openagentic_sdk.providers`."""
     model: Annotated[str | None, Doors("--model, $OPENAGENTIC_SDK_MODEL, settings.json", toml=True)] = None
@@ -551,10 +552,10 @@ def check_options(options: OpenAgenticOptions) -> None:
                 check_settings(matcher, _MATCHER_CHECKS, f"hooks.{point}[{shown(matcher.name)}].")
 
 
-_REQUIRED_CHECKS: Mapping[str, Check] = {"provider": _provider}
+_REQUIRED_CHECKS: Mapping[str, Check] = {"provider": a_provider}
 _FALLBACK_CHECKS: Mapping[str, Check] = {
     "model": NAME,
-    "provider": or_none(_provider),
+    "provider": or_none(a_provider),
     "api_key": or_none(_api_key),
 }
 _TOOL_CHECKS: Mapping[str, Check] = {

@@ -297,9 +297,12 @@ class Mistakes(unittest.TestCase):
             ({"output_retries": -1}, "output_retries must be a whole number"),
             ({"needs_approval": "refund"}, "needs_approval must be"),
             ({"needs_approval": ["refnd"], "tools": [look_up]}, "no tool is called 'refnd': the tools are look_up"),
+            ({"needs_approval": ["refund"]}, "no tool is called 'refund': there are no tools"),
+            ({"model": object()}, 'model must be a name such as "openai:gpt-4o", or a provider'),
+            ({"model": ScriptedProvider}, 'model must be a name such as "openai:gpt-4o", or a provider'),
         ):
             with self.subTest(words), self.assertRaisesRegex(OptionsError, words):
-                Agent("m", **fields)
+                Agent(**{"model": "m", **fields})
 
     def test_an_approval_may_be_for_a_tool_of_an_agent_that_is_a_tool(self) -> None:
         inner = Agent("m", name="inner", tools=[look_up])
