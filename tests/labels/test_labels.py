@@ -267,7 +267,7 @@ class DeclarationsTest(unittest.TestCase):
                 tool(**{field: value})(lambda: None)
 
     def test_a_control_argument_that_the_tool_does_not_have_is_refused(self) -> None:
-        with self.assertRaisesRegex(OptionsError, "no argument 'recipent' for control: it has to, amount"):
+        with self.assertRaisesRegex(OptionsError, "no argument 'recipent' for control: the arguments are to, amount"):
 
             @tool(control=("recipent",))
             async def pay(to: str, amount: float) -> str:
