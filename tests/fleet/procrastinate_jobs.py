@@ -1,6 +1,7 @@
-"""The program of a procrastinate worker: python procrastinate_jobs.py URL FILE work | defer NUMBER | schema
+"""The program of a procrastinate worker: python procrastinate_jobs.py URL FILE work | order | schema
 
-It is the recipe of docs/schedulers.md with short intervals, and with an agent whose tool writes a line and then hangs.
+It is the recipe of docs/schedulers.md with short intervals, and with an agent whose tool writes a line and then waits for
+the file FILE.go.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Any
 
 import procrastinate
 
 from openagentic_sdk import OpenAgenticOptions
 from openagentic_sdk.agents import NamedAgent
+from openagentic_sdk.errors import StorageError
 from openagentic_sdk.fleet import Fleet, execute_run
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.function import tool
-from tests.waiting import hang, pause
+from tests.waiting import pause, until
 
 URL, FILE, WHAT = sys.argv[1:4]
 LEASE_S = 6.0
@@ -27,10 +28,11 @@ app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=URL))
 
 @tool(effect="unsafe")
 def pay() -> str:
-    """Write a line, then take a very long time."""
+    """Write a line, then wait until the test creates a file."""
     with open(FILE, "a") as file:
         file.write("paid\n")
-    hang()
+    until(lambda: os.path.exists(f"{FILE}.go"), "the test lets the payment end")
+    return "paid"
 
 
 def payer() -> OpenAgenticOptions:
@@ -41,14 +43,22 @@ def payer() -> OpenAgenticOptions:
     return OpenAgenticOptions(provider=ScriptedProvider(turns), model="m", tools=[pay], permission_gate=gate)
 
 
-@app.task(name="run")
+fleet = Fleet(URL, {"payer": NamedAgent(payer)})
+again = procrastinate.RetryStrategy(wait=1, retry_exceptions={StorageError, asyncio.CancelledError})
+
+
+@app.task(name="run", retry=again)
 async def run(run_id: int) -> str:
-    fleet = Fleet(URL, {"payer": NamedAgent(payer)})
-    try:
-        return (await execute_run(fleet, run_id, lease_s=LEASE_S)).state
-    finally:
-        fleet.close()
-        fleet.store.close()
+    return (await execute_run(fleet, run_id, lease_s=LEASE_S)).state
+
+
+async def order() -> int:
+    async with app.connector.pool.connection() as connection:  # type: ignore[attr-defined]
+        run_id = await fleet.enqueue("payer", "Pay.", connection=connection)
+        job = run.configure(connection=connection)
+        await job.defer_async(run_id=run_id)
+        await job.defer_async(run_id=run_id)  # a duplicate job is harmless
+    return run_id
 
 
 async def recover_runs() -> None:
@@ -59,18 +69,22 @@ async def recover_runs() -> None:
         await asyncio.to_thread(pause, 0.2, "the recipe looks once a minute")
 
 
-async def main() -> Any:
+async def main() -> None:
     async with app.open_async():
         if WHAT == "schema":
             await app.schema_manager.apply_schema_async()
-        elif WHAT == "defer":
-            await run.defer_async(run_id=int(sys.argv[4]))
-            await run.defer_async(run_id=int(sys.argv[4]))  # a duplicate job is harmless
+        elif WHAT == "order":
+            print(await order())
         else:
-            back = asyncio.create_task(recover_runs())
-            await app.run_worker_async(concurrency=2, update_heartbeat_interval=1.0, stalled_worker_timeout=LEASE_S)
-            back.cancel()
+            recovery = asyncio.create_task(recover_runs())
+            intervals = {"update_heartbeat_interval": 1.0, "stalled_worker_timeout": LEASE_S}
+            await app.run_worker_async(concurrency=2, shutdown_graceful_timeout=0.1, **intervals)
+            recovery.cancel()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    finally:
+        fleet.close()
+        fleet.store.close()

@@ -16,6 +16,7 @@ app.conf.update(
     task_default_queue=os.environ["OPENAGENTIC_TEST_QUEUE"],
     task_acks_late=True,
     task_reject_on_worker_lost=True,
+    task_acks_on_failure_or_timeout=False,
     worker_prefetch_multiplier=1,
     # Celery looks for unacknowledged jobs every 100 seconds, and a killed worker may hold the lock of this search for 300.
     broker_transport_options={
@@ -29,7 +30,7 @@ app.conf.update(
 )
 
 
-@app.task(name="run", autoretry_for=(StorageError,), retry_backoff=True, max_retries=None)
+@app.task(name="run", autoretry_for=(StorageError,), retry_backoff=True, retry_backoff_max=3, max_retries=None)
 def run(run_id: int) -> str:
     return do_run(run_id)
 
