@@ -124,6 +124,8 @@ class _CompoundReader:
                 self.commands_until(frozenset({"}"}))
             case _:
                 self.at += 1
+                if self.text.startswith("(", self.at):
+                    raise _Refused  # arithmetic, which evaluates the values of variables as code
                 self.commands_until(frozenset({")"}))
         self.at = _matched(_HARMLESS_REDIRECTS.match(self.text, self.at)).end()
         if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):

@@ -66,6 +66,7 @@ def _command(rng: random.Random, depth: int) -> str:
             return rng.choice(
                 (
                     "while a; do b; done",
+                    "((a))",
                     "case x in x) b;; esac",
                     "f() { a; }; f",
                     "x=1",
@@ -132,6 +133,10 @@ class CompoundTable(WorkspaceTestCase):
             ("ask", "cat $HOME/.profile"),
             ("ask", "( " * 3000 + "ls" + " )" * 3000),
             ("ask", "f() { ls; }; f"),
+            ("allow", "( (ls) )"),
+            # Arithmetic evaluates the value of a variable, and this value runs a command.
+            ("ask", "for ls in 'a[$(touch x)]'; do ((ls)); done"),
+            ("ask", "((ls))"),
             ("ask", "[[ -v x ]]"),
             ("ask", "[[ 1 -eq 1 ]]"),
         ):
