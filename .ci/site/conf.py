@@ -10,7 +10,7 @@ html_title = project
 html_copy_source = False
 html_show_sourcelink = False
 myst_heading_anchors = 3
-smartquotes_action = "q"  # quotes only: a dash or three dots may be part of a flag or of code
+smartquotes = False  # a dash, a quote or three dots may be part of a flag or of code
 pygments_style = "friendly"
 pygments_dark_style = "native"
 # Unlike the other paths, this one is not relative to this file.
