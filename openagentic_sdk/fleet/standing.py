@@ -95,7 +95,7 @@ def outcome_of(result: Result) -> RunOutcome:
 
 
 def last_outcome(store: SessionStore, session: str, after_seq: int) -> RunOutcome | None:
-    """The outcome of the last result after that event; None if there is none. Raises what reading a log raises."""
+    """The outcome of the last result after that event; None without one. Raises what reading a log raises."""
     results = [event for event in store.iter_events(session, after_seq=after_seq) if isinstance(event, Result)]
     return outcome_of(results[-1]) if results else None
 

@@ -180,6 +180,7 @@ class Budgets(Part):
             self._limits = self._open_limits()
         room, why = size_bytes, None
         for bytes_left, limit in self._limits:
+            # Subagents share the budget: what their unfinished answers have received is not free either.
             bytes_free = int(max(0.0, bytes_left())) - (budget.coming_bytes - self._coming_bytes)
             if bytes_free < room:
                 room, why = max(0, bytes_free), limit
@@ -190,6 +191,7 @@ class Budgets(Part):
     def stored(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, ModelResponse):
+                # A request that failed before its first byte costs nothing.
                 if event.complete or event.usage is not None or self._coming_bytes:
                     self._charge_answer(event)
                 self._budget.coming_bytes -= self._coming_bytes
@@ -199,6 +201,7 @@ class Budgets(Part):
         estimated = 0
         if self._budget.max_tokens is not None:
             estimated = estimate_tokens(self.run.view.conversation.size_bytes() + self._coming_bytes)
+        # An unknown cost would end the run as a call without a price; a broken answer without usage is only estimated.
         is_lost = not response.complete and response.usage is None
         self._budget.charge(response.usage, 0.0 if is_lost else response.cost_usd, estimated)
 
@@ -365,6 +368,7 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
     while True:
         page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(rows))
         rows += page
+        # Rows are in the order of their times, newest first, so all others are older.
         if len(page) < _PAGE_ROWS or page[-1].updated < moment:
             return [row for row in rows if row.error is None and row.updated >= moment]
 

@@ -65,6 +65,7 @@ class MemorySessionStore(SessionStore):
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._sessions: dict[str, _MemorySession] = {}
+        # Reentrant: deleting and rewriting open a writer while they hold it.
         self._guard = threading.RLock()
         self._writes = 0
         self._messages: list[tuple[int, _MemorySession, str, str]] = []
@@ -88,7 +89,7 @@ class MemorySessionStore(SessionStore):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
-        lines = self._session(session_id).lines[after_seq:]
+        lines = self._session(session_id).lines[after_seq:]  # a copy, which appends during the iteration do not change
         for seq, line in enumerate(lines[:limit], start=after_seq + 1):
             yield loads_stored(session_id, seq, line)
 
@@ -119,6 +120,7 @@ class MemorySessionStore(SessionStore):
         check_text("request_id", request_id)
         with self._guard:
             name, session = self._claims.get(request_id, (session_id, None))
+            # Compared by identity: a session that was deleted and created again does not inherit the claim.
             if session is None or self._sessions.get(name) is not session:
                 self._claims[request_id] = name, _ = session_id, self._session(session_id)
             return name
@@ -171,6 +173,7 @@ class MemorySessionStore(SessionStore):
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
         after = cut_number("after", after)
         with self._guard:
+            # By identity again: messages to a deleted session do not reach a new one with its id.
             mine = {name: self._sessions.get(name) for name in session_ids}
             entries = [entry for entry in self._messages if entry[0] > after and mine.get(entry[2]) is entry[1]]
         return [loads_message(number, name, text) for number, _, name, text in entries]

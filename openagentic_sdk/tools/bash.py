@@ -226,6 +226,7 @@ class BashTool(BlockingTool):
         policy = rules.policy(ctx, command) if sandbox.confines else NOTHING_CLOSED
         roots = _roots(ctx)
         if input.get("run_in_background", False):
+            # What it writes to protected paths is set aside before the model's next request, if it has ended by then.
             rules.before_step = shells.settle
             return self._start_in_background(command, shells, ctx, sandbox, policy)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
@@ -303,6 +304,7 @@ class BashTool(BlockingTool):
         command = _checked_command(input["command"])
         if policy.problem is not None:
             raise ToolError(policy.problem)
+        # Nobody has approved the command: it may read nothing private, and write only to the copy.
         policy = replace(
             policy,
             hidden=(*policy.hidden, *hidden_files()),
@@ -319,6 +321,7 @@ class BashTool(BlockingTool):
         foreign = self._foreign(command, cwd, ctx)
         confinement = stack.enter_context(sandbox.confine(cwd, policy, run_temp(ctx).folder, foreign=foreign))
         spec = replace(self._spec(command, cwd, ctx, confinement), file_bytes=limits.file_bytes)
+        # The limit per file does not bound a command that writes many files.
         room = _FreeSpace(confinement.layers[0][1], limits.file_bytes)
         report = run_command(
             spec, timeout_s=timeout_s, is_cancelled=lambda: ctx.cancelled.is_set() or room.is_used_up()
@@ -384,12 +387,14 @@ class BashTool(BlockingTool):
     def _spec(
         self, command: str, cwd: str, ctx: ToolContext, confinement: ConfinedCommand, is_background: bool = False
     ) -> CommandSpec:
+        # The gate has read the command as UTF-8; in another locale, bash could divide its bytes differently.
         locale = "C.UTF-8" if has_utf8_locale() else "C"
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
         roots = _roots(ctx)
         if not self._trusts_git:
             extra |= overruling(int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
+        # A program in the workspace must not take the place of one that a rule allows by its name.
         searched = environment.get("PATH", "").split(os.pathsep)
         inside = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder not in searched]
         inside = [folder for folder in inside if folder.startswith("/")]

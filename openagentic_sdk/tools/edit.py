@@ -94,6 +94,7 @@ class EditTool(Tool):
             return await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
 
     def _edit(self, path: ResolvedPath, changes: list[_Replacement], ctx: ToolContext) -> ToolOutput:
+        # Held from the read to the write: calls of parallel subagents may edit the same file.
         with change_lock(path.real):
             snapshot = read_snapshot(path.real, self._max_bytes)
             if snapshot is None:
@@ -111,6 +112,7 @@ class EditTool(Tool):
                 raise ValueError(
                     f"the file is {encoding.codec} text, which cannot encode {character!a}: nothing was changed"
                 ) from None
+            # Before the change: a process that dies in between must leave the content that undo restores.
             keep_files(ctx, [path.real])
             notes = replace_file(path.real, data, snapshot.status)
         sha256 = digest_bytes(data)
@@ -128,6 +130,7 @@ class EditTool(Tool):
         """After a crash: a file in the state that the model last saw was not edited; otherwise the outcome is unknown."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
+        # Any other content may be this edit or somebody else's: only the unchanged file proves that nothing ran.
         if now is None or now != observed_digest(path, ctx):
             return None
         text = f"interrupted before {shown_path(path.lexical, ctx.cwd)} was changed; it is as before: repeat the call"
@@ -176,6 +179,7 @@ def _apply_one(text: str, change: _Replacement, places: list[int], name: str) ->
     starts, start = [], text.find(change.old)
     while start >= 0:
         starts.append(start)
+        # Occurrences do not overlap, because replacing one would destroy the other.
         start = text.find(change.old, start + len(change.old))
     if not starts:
         raise ValueError(f"`old` is not in {name}. {explain_missing(text, change.old)}")
@@ -185,6 +189,7 @@ def _apply_one(text: str, change: _Replacement, places: list[int], name: str) ->
         pieces += [text[end:start], change.new]
         end = start + len(change.old)
         moved.append(start + number * growth)
+    # Positions of earlier edits move with every replacement in front of them.
     shifted = [place + growth * sum(start < place for start in chosen_starts) for place in places]
     return "".join([*pieces, text[end:]]), shifted + moved
 
@@ -195,6 +200,7 @@ def _with_line_ends(text: str, change: _Replacement) -> _Replacement:
         return change
     before, after = _as_it_stands(text, change.before), _as_it_stands(text, change.after)
     old = _as_it_stands(text, change.old)
+    # A text on one line does not show the line ends around it: then CRLF is used if the whole file uses it.
     is_crlf = text.count("\r\n") == text.count("\n") if "\n" not in old else "\r\n" in old
     new = _crlf(change.new) if is_crlf else change.new
     return _Replacement(old, new, change.count, before, after)
@@ -225,7 +231,7 @@ def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> li
             "and after"
         )
     if change.count is not None:
-        return chosen_starts[: change.count or None]
+        return chosen_starts[: change.count or None]  # 0 means all
     if len(chosen_starts) > 1:
         raise ValueError(
             f"`old` occurs in {len(chosen_starts)} places in {name} (lines "

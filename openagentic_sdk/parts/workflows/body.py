@@ -110,7 +110,7 @@ class Branch(Promise[Any]):
             self._work.close()
             self.finish(error=CancelledError())
         elif self._waits_for is None or self._waits_for.is_done:
-            self._raises = CancelledError()
+            self._raises = CancelledError()  # it is ready, and gets the error when it is advanced
         else:
             self._waits_for.cancel()
 
@@ -125,7 +125,7 @@ class Branch(Promise[Any]):
             self.finish(stop.value)
         except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - any error of a body goes to its waiter
             self.finish(error=_explained(failure))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # Ctrl-C is meant for the program, not for one of its workflows
             raise
         except BaseException as failure:  # noqa: BLE001 - sys.exit() in a body must not end a worker that runs many
             error = WorkflowError(f"the body of the workflow raised {type(failure).__name__}: {failure}")

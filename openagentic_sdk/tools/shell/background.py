@@ -122,7 +122,7 @@ class BackgroundShell:
 
     def kill(self) -> None:
         """End it and everything it started; return when that is done."""
-        if self.report() is None:
+        if self.report() is None:  # a shell that has ended by itself was not killed
             self._was_killed = True
         with self._lock:
             self._running.close()
@@ -159,6 +159,7 @@ class RunShells:
         self.hold = HelperHold()
         self._shells: dict[str, BackgroundShell] = {}
         self._started = 0
+        # A run that is abandoned closes nothing, and its shells must not outlive it.
         self._finalizer = when_collected(self, _end_forgotten, self._shells, self.hold)
 
     def start(
@@ -252,6 +253,7 @@ class BashOutputTool(_ShellTool):
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])
+        # Polled, because the output is a file, and nothing announces that it has grown.
         for _ in range(int(input.get("wait_s", 0) / WAIT_STEP_S)):
             if shell.has_news() or ctx.cancelled.wait(WAIT_STEP_S):
                 break
