@@ -112,11 +112,10 @@ class Worker:
                         return
                     continue  # a run ended during the claim, so one that had to wait for it may be due now
                 if news is None or news.done():
-                    poll_s = _POLLS.wait_s(1)
-                    news = asyncio.ensure_future(off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
+                    news = asyncio.ensure_future(self._wait_for_news(_POLLS.wait_s(1)))
                 wakers: set[asyncio.Future[Any]] = {news, drains, *self._running}
                 await asyncio.wait(wakers, return_when=asyncio.FIRST_COMPLETED)
-                self._was_told = self._was_told or (news.done() and not news.exception() and news.result())
+                self._was_told = self._was_told or (news.done() and news.result())
         finally:
             self._draining.set()
             drains.cancel()
@@ -127,6 +126,14 @@ class Worker:
                 news.cancel()
         if self._failure is not None:
             raise self._failure
+
+    async def _wait_for_news(self, poll_s: float) -> bool:
+        """Whether a notification arrived within this time."""
+        try:
+            return bool(await off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
+        except StorageError:  # the next claim reports it
+            await self._pause(poll_s)
+            return False
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -249,6 +249,40 @@ class QueueTest(FleetTest):
             self.assertEqual(self.work(), [(run_id, "running"), (run_id, "failed: no such model")])
             self.assertEqual((self.status(run_id).state, self.status(run_id).stop_reason), ("failed", "error"))
 
+    def test_a_worker_whose_wait_for_notifications_fails_goes_on_by_polling_and_reports_no_traceback(self) -> None:
+        run_id, complaints = self.pay("k"), list[Any]()
+        ended, failed = threading.Event(), threading.Event()
+        tables, claim = self.fleet.queue.tables, self.fleet.queue.claim
+
+        def wait(channel: str, timeout_s: float) -> bool:
+            ended.wait()
+            if failed.is_set():
+                worker.drain()
+            failed.set()
+            raise StorageError("the connection is gone")
+
+        def claim_after_failure(*args: Any, **settings: Any) -> FleetRun | None:
+            if ended.is_set():
+                failed.wait()
+            return claim(*args, **settings)
+
+        def report(run: FleetRun, what: str) -> None:
+            if what == "ended":
+                ended.set()
+
+        async def work() -> None:
+            nonlocal worker
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+            worker = Worker(self.fleet, slots=2, report=report)
+            await worker.work()
+            gc.collect()
+
+        worker: Worker
+        tables.wait, self.fleet.queue.claim = wait, claim_after_failure  # type: ignore[method-assign]
+        asyncio.run(work())
+        self.assertEqual(complaints, [])
+        self.ended(run_id)
+
     def test_a_cancel_ends_what_is_queued_parked_or_running_and_closes_its_log(self) -> None:
         parked, queued = self.pay("parked", agent="asker"), self.pay("queued")
         self.assertTrue(self.run_async(self.fleet.cancel(queued)))
