@@ -147,6 +147,12 @@ def _run(argv: Sequence[str]) -> int:
         return _complain(error, FAILED)
     except OSError as error:
         return _fail(error)
+    except RecursionError:
+        # The JSON reader of newer Pythons reads deeper values of other tools' logs than our code can show.
+        problem = "a value is nested too deeply to be shown"
+        return _complain(
+            f"{problem}: `openagentic-sdk sessions salvage ID` makes a session with its JSON as text", FAILED
+        )
 
 
 # A disk, a quota or a file that is full, a device that fails, a stream that is open for reading only.

@@ -26,6 +26,7 @@ from ...serialization import dumps_event, dumps_json, loads_event, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import check_expected_seq
 from ...sessions.folds.summary import LAST_TIME
+from .depth import flattened
 from .lifecycle import all_or_none, descendants
 
 FORMAT = "openagentic-sdk session archive"
@@ -84,7 +85,7 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
         for number, entry in enumerate(_entries(file)):
             store.import_session(
                 entry["id"],
-                _events(file, number, entry),
+                flattened(_events(file, number, entry)),
                 metadata=entry["metadata"],
                 created_at=float(entry["created_at"]),
                 blobs=_blobs(file, number, entry),

@@ -33,6 +33,7 @@ from ...serialization import loads_json
 from ...sessions.base import SessionStore, stamp_events
 from ...sessions.core import new_session_id
 from ...sessions.folds.usage import normalize_usage
+from .depth import flattened
 from .lifecycle import all_or_none
 
 PROVIDER = "anthropic"
@@ -207,7 +208,8 @@ def import_claude_transcript(
     with all_or_none(store) as ids:
         for name, (session, parent) in sessions.items():
             metadata = {**session.metadata, **parent}
-            ids.append(store.import_session(name, session.events, metadata=metadata, created_at=session.created_at))
+            events = flattened(session.events)
+            ids.append(store.import_session(name, events, metadata=metadata, created_at=session.created_at))
     done = ImportedIds(ids)
     done.unreadable = sum(session.unreadable for session, _ in sessions.values())
     done.left_out = sum(session.left_out for session, _ in sessions.values())

@@ -46,6 +46,7 @@ from ...sessions.rebuild import Message, rebuild_messages, standing_events
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from .abandoned import ends_of_rewind
+from .depth import flattened
 from .undo import Conflicts, restore_files
 
 FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
@@ -411,7 +412,7 @@ def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
     meta = source.read_metadata(name)
     target.import_session(
         name,
-        source.iter_events(name),
+        flattened(source.iter_events(name)),
         metadata=meta["metadata"],
         created_at=meta["created_at"],
         blobs=map(partial(source.read_blob, name), source.list_blobs(name)),

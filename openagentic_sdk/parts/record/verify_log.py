@@ -57,6 +57,7 @@ from ...sessions.log.summary_beside import LOST, SummaryBeside
 from ...sessions.log.unsynced import marked_size
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
+from .depth import flattened
 from .lifecycle import forked_metadata
 from .places import places_of
 
@@ -456,7 +457,7 @@ def _salvaged(
         return signed
 
     yield placed(first, False)
-    for event in copied:
+    for event in flattened(copied):
         view.apply(event)
         before.apply(event)
         yield placed(event, before.is_ours(event))
