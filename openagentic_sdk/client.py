@@ -56,6 +56,10 @@ class AgentClient:
     async def connect(self) -> None:
         """Check the options, and raise their errors. Nothing is stored before the first turn."""
         self._require("created")
+        if self._turns.options.session_store == "memory:":
+            raise OptionsError(
+                "session_store='memory:' is a new, empty store for each turn: create a MemorySessionStore() and pass that"
+            )
         self._turns.open()
         self.state = "connected"
 

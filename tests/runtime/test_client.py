@@ -5,7 +5,7 @@ import unittest
 
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
@@ -100,6 +100,11 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0)  # Python closes the generator in a task of its own
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
         assert_closed(self, options.session_store, client.session_id)
+
+    async def test_a_store_that_would_be_empty_at_each_turn_is_refused_before_the_first(self):
+        options = OpenAgenticOptions(provider=ScriptedProvider(["Hi."]), model="m", session_store="memory:")
+        with self.assertRaisesRegex(OptionsError, r"empty store for each turn: create a MemorySessionStore\(\)"):
+            await AgentClient(options).connect()
 
     async def test_a_model_that_is_none_is_refused_and_changes_nothing(self):
         async with AgentClient(options_for(["hello"])) as client:
