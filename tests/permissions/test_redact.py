@@ -13,6 +13,7 @@ from urllib.parse import quote
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
 from tests.size import full_size, sized
 
+from .more_secret_shapes import LOOK_ALIKES, MORE_SHAPES
 from .secret_shapes import SHAPES
 
 SECRET = 'p@ss"word/ä 12345'
@@ -23,6 +24,16 @@ class DocumentedShapes(unittest.TestCase):
         for text, secret in SHAPES:
             with self.subTest(text):
                 self.assertNotIn(secret, Redactor()(text))
+
+    def test_credentials_of_further_vendors_and_formats_are_masked(self) -> None:
+        for text, secret in MORE_SHAPES:
+            with self.subTest(text[:60]):
+                self.assertNotIn(secret, Redactor()(text))
+
+    def test_text_that_only_looks_like_a_credential_stays(self) -> None:
+        for text in LOOK_ALIKES:
+            with self.subTest(text[:60]):
+                self.assertEqual(Redactor()(text), text)
 
     def test_code_and_prose_about_secrets_stay_as_they_are(self) -> None:
         for text in (

@@ -35,12 +35,13 @@ class NamedSecretShape(SecretShape):
         """The positions of the values of such names in a text."""
         for match in self.pattern.finditer(text):
             groups = match.groupdict()
-            kind = next(kind for kind in ("quoted", "set", "said") if groups.get(kind) is not None)
+            kind = next(kind for kind in ("quoted", "set", "spaced", "said") if groups.get(kind) is not None)
             name, value = groups["name"], groups[kind]
             # Text that turns out to be code or prose is consumed, too, so that nothing is scanned twice.
             is_whole = {
                 "quoted": groups.get("close"),
                 "set": not groups.get("call"),
+                "spaced": groups.get("line") is not None and _NUMBERED_NAME.fullmatch(value) is None,
                 "said": groups.get("end") is not None,
             }
             if not is_whole[kind] or value.startswith("[masked") or _PLAIN_VALUE.fullmatch(value):
@@ -62,19 +63,20 @@ _PLAIN_VALUE = regex(
     re.IGNORECASE,
 )
 
-_VALUE = r"[A-Za-z0-9_.~+/=-]"
+# The name of a variable or a kind: in code, it is assigned just like a value.
+_NUMBERED_NAME = regex(r"[A-Za-z_.]+\d{0,3}")
 # A word for a secret, at the end of a name. `PASSWORD_OLD` and `SECRET_KEY_BASE` have a short suffix; `token_count` and
 # `PASSWORD_FILE` name something else.
 _WORD = (
-    r"(?:pass(?:word|wd|phrase)|(?<![a-zA-Z])pwd|secret(?:[_-]?(?:access|shared))?(?:[_-]?key(?:[_-]base)?)?"
-    r"|(?:api|access|account|auth|private|signing|encryption|master|shared|subscription|service|storage|license|application)"
-    r"[_-]?key|(?:access|auth|api|bearer|refresh|session|security|id|bot|csrf|xsrf|deploy|personal|private|job)[_-]?token"
-    r"|(?<![a-z])token|credentials?|authorization|connection[_-]?string|x-amz-signature)"
+    r"(?:pass(?:word|wd|phrase)|(?<![a-zA-Z])pwd|(?<=[._-])(?:pass|pw)|smtp_?pass|(?<![a-z])psk|sonar[._-]login|secret(?:[_-]?(?:access|shared))?(?:[_-]?key(?:[_-]base)?)?"
+    r"|(?:api|access|account|auth|private|signing|encryption|master|shared|subscription|service|storage|license|application"
+    r"|client|functions)[_-]?key(?:-data)?|(?:access|auth|api|bearer|refresh|session|security|id|bot|csrf|xsrf|deploy|personal|private|job|identity)[_-]?token"
+    r"|(?<![a-z])token|credentials?|authorization|connection[_-]?string|x-(?:amz|goog)-signature)"
     r"(?:[_-]?(?:base64|b64|value|new|old|prod|production|staging|dev|test|live|\d{1,3}))?"
 )
 _ENDS_IN_WORD = regex(rf"(?i){_WORD}\Z")
 _CAPITALS = regex(
-    r"(?:[A-Z0-9]{1,30}_){0,6}(?:PASS|PW|KEY|AUTH|PAT|JWT|DSN|SALT)(?:_(?:BASE64|B64|OLD|NEW|PROD|STAGING|DEV|TEST|\d{1,3}))?"
+    r"(?:[A-Z0-9]{1,30}_){0,6}(?:PASS|PW|KEY|AUTH|PAT|JWT|DSN|SALT|BEARER)(?:_(?:BASE64|B64|OLD|NEW|PROD|STAGING|DEV|TEST|\d{1,3}))?"
 )
 # Features that no name of a variable, attribute or type has: an unquoted value with them looks like a secret.
 _HAS_SIGN = regex(r"[\d!@#%^*+~]")
@@ -91,7 +93,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("private key", "Private-Lines:", r"\bPrivate-Lines: \d+\s+([A-Za-z0-9+/=\s]{40,}?)(?=\s*\n[A-Z]|\Z)"),
     ("age key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
     ("Anthropic key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_-]{16,}"),
-    ("OpenAI key", "sk-", r"\bsk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}"),
+    ("OpenAI key", "sk-", r"\bsk-(?=[A-Za-z_-]{0,80}\d)(?:proj-|svcacct-|admin-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}"),
     ("GitHub token", "ghp_|gho_|ghu_|ghs_|ghr_", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
     ("GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{40,}"),
     ("GitLab token", "gl", rf"\bgl(?:{_GITLAB})-[A-Za-z0-9_.=-]{{18,}}"),
@@ -114,7 +116,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("Teams webhook", "webhook.office.com", r"webhook\.office\.com/webhookb2/([A-Za-z0-9@/-]{36,})"),
     ("Discord webhook", "/api/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{10,}/([A-Za-z0-9_-]{40,})"),
     ("Discord token", ".", r"(?<![\w.-])[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![\w.-])"),
-    ("Telegram token", ":AA", r"(?<![\w:])\d{8,10}:AA[A-Za-z0-9_-]{32,34}(?![\w-])"),
+    ("Telegram token", ":AA", r"(?:(?<![\w:])|(?<=/bot))\d{8,10}:AA[A-Za-z0-9_-]{32,34}(?![\w-])"),
     ("Stripe key", "k_", r"\b[rs]k_(?:live|test|prod)_[A-Za-z0-9]{10,}"),
     ("Stripe secret", "whsec_", r"\bwhsec_[A-Za-z0-9+/=]{24,}"),
     ("Square token", "sq0", r"\bsq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,}"),
@@ -174,17 +176,80 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("Tencent key id", "AKID", r"\bAKID[A-Za-z0-9]{32}\b"),
     ("JSON web token", "eyJ", r"\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
     ("bearer token", "earer ", r"\b[Bb]earer ([A-Za-z0-9._~+/=-]{16,})"),
+    ("SonarQube token", "sq", r"\bsq[apu]_[a-f0-9]{40}\b"),
+    ("Render key", "rnd_", r"\brnd_[A-Za-z0-9]{28,}"),
+    ("NVIDIA key", "nvapi-", r"\bnvapi-[A-Za-z0-9_-]{60,}"),
+    ("Cerebras key", "csk-", r"\bcsk-[a-zA-Z0-9]{40,}"),
+    ("Fireworks key", "fw_", r"\bfw_(?=[A-Za-z]{0,22}\d)[A-Za-z0-9]{22,24}\b"),
+    ("Chutes key", "cpk_", r"\bcpk_[a-f0-9]{32}\.[a-f0-9]{32}\.[A-Za-z0-9]{32}"),
+    ("Vercel token", "vercel_", r"\bvercel_blob_rw_[A-Za-z0-9]{16}_[A-Za-z0-9]{30,}"),
+    ("Typeform token", "tfp_", r"\btfp_[A-Za-z0-9_.=-]{59}"),
+    ("E2B key", "e2b_", r"\be2b_[a-f0-9]{40}\b"),
+    ("Jina key", "jina_", r"\bjina_[A-Za-z0-9_-]{50,}"),
+    ("Firecrawl key", "fc-", r"\bfc-[a-f0-9]{32}\b"),
+    ("Apify token", "apify_api_", r"\bapify_api_[A-Za-z0-9]{30,}"),
+    ("Notion secret", "secret_", r"\bsecret_[A-Za-z0-9]{43}\b"),
+    ("Facebook token", "EAAC", r"\bEAACEdEose0cBA[A-Za-z0-9]{20,}"),
+    ("Ory token", "ory_", r"\bory_[ar]t_[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{40,}"),
+    ("Grafana key", "eyJrIjoi", r"\beyJrIjoi[A-Za-z0-9]{60,}={0,2}"),
+    ("k3s token", "::server:", r"\bK10[a-f0-9]{64}::server:[A-Za-z0-9]{16,}"),
+    ("Mapbox token", "sk.eyJ", r"\bsk\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}"),
+    ("HubSpot token", "pat-", r"\bpat-(?:na|eu)\d-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    ("Prefect key", "pn", r"\bpn[ub]_[A-Za-z0-9]{36}\b"),
+    ("Shippo token", "shippo_", r"\bshippo_(?:live|test)_[a-f0-9]{40}"),
+    ("Duffel token", "duffel_", r"\bduffel_(?:test|live)_[A-Za-z0-9_=-]{43}"),
+    ("Flutterwave key", "FLWSECK", r"\bFLWSECK(?:_TEST)?-[A-Za-z0-9]{12,}"),
+    ("Infracost key", "ico-", r"\bico-[A-Za-z0-9]{32}\b"),
+    ("OpenShift token", "sha256~", r"\bsha256~[A-Za-z0-9_-]{43}"),
+    ("Octopus key", "API-", r"\bAPI-[A-Z0-9]{26}\b"),
+    ("Dropbox token", "sl.", r"\bsl\.(?:u\.)?[A-Za-z0-9_-]{100,}"),
+    ("Harness token", "at.", r"\b[ps]at\.[A-Za-z0-9_-]{22}\.[0-9a-f]{24}\.[A-Za-z0-9]{20}"),
+    (
+        "password hash",
+        "$1$|$5$|$6$|$y$|$apr1$|$2a$|$2b$|$2y$|$argon2",
+        r"\$(?:1|5|6|y|apr1|2[aby]|argon2(?:id|i|d))\$[A-Za-z0-9./=,$+-]{20,}",
+    ),
+    ("password hash", "SHA}|MD5}|CRYPT}", r"\{(?:S?SHA|S?MD5|CRYPT)\d{0,3}\}([A-Za-z0-9+/$.]{20,}={0,2})"),
+    (
+        "registry password",
+        "auth",
+        r"(?:\b_auth[ \t]{0,4}=[ \t]{0,4}|\"auth\"\s{0,4}:\s{0,4}\")([A-Za-z0-9+/]{12,}={0,2})",
+    ),
+    ("password in an address", "jdbc:oracle:", r"jdbc:oracle:thin:[^\s/@:]{1,60}/([^\s/@]{3,})@"),
+    ("password in an address", "=", r"(?i)(?<=[?&;])(?:password|passwd|pwd|pass)=([^\s&;\"'<>${}]{4,})"),
+    # Programs that take a password in an option without a name for it.
+    (
+        "password option",
+        "curl",
+        r"\bcurl\b[^\n|;&]{0,300}?\s(?:-u|--user|-U|--proxy-user)[ =]?[\"']?[^\s:\"']{1,80}:([^\s\"'$]{4,})",
+    ),
+    ("password option", "sshpass", r"\bsshpass\s+-p\s?[\"']?([^\s\"'$]{4,})"),
+    ("password option", "login", r"\blogin\b[^\n|;&]{0,200}?\s-p[ =][\"']?([^\s\"'$<-][^\s\"']{5,})"),
+    (
+        "password option",
+        "mysql|mariadb",
+        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n|;&]{0,200}?\s-p([^\s\"'$]{4,})",
+    ),
+    ("password option", "redis-cli", r"\bredis-cli\b[^\n|;&]{0,200}?\s-a\s+[\"']?([^\s\"'$]{4,})"),
+    ("password option", "htpasswd", r"\bhtpasswd\s+-[A-Za-z]{0,6}b[A-Za-z]{0,6}\s+\S{1,200}\s+\S{1,80}\s+([^\s$]{4,})"),
+    ("password option", "pass:", r"(?<!\S)-pass(?:in|out)?\s+[\"']?pass:([^\s\"'$]{4,})"),
+    (
+        "Redis password",
+        "requirepass |masterauth ",
+        r"(?m)^[ \t]{0,8}(?:requirepass|masterauth)[ \t]+[\"']?([^\s\"']{6,})[\"']?$",
+    ),
+    ("Postgres password", ":", r"(?m)^[\w.*-]{1,80}:(?:\d{4,5}|\*):[^:\s]{1,60}:[^:\s]{1,60}:([^\s:]{4,})$"),
     ("password in an address", "://", r"://[^\s/:@]*:([^\s/@]{3,})@"),
 )
 _BASIC = (
     r"(?i)\bauthorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:basic|token|digest|negotiate|apikey|splunk|key)\s+"
-    rf"({_VALUE}{{8,}})"
+    r"([A-Za-z0-9_.~+/=:-]{8,})"
 )
 _COOKIE = (
     r"(?i)\b(?:set-)?cookie[\"']?\s{0,4}:\s{0,4}[\"']?(?:[\w.-]{1,60}=[^;\s\"']{0,300}; ?){0,30}"
     r"[\w.-]{0,40}(?:sess|sid|auth|token)[\w.-]{0,40}=([^;\s\"']{8,})"
 )
-_NETRC = r"(?m)\bmachine\s+\S{1,200}\s+login\s+\S{1,200}\s+password\s+(\S{4,})"
+_NETRC = r"(?m)\b(?:machine\s+\S{1,200}|default)\s+login\s+\S{1,200}\s+password\s+(\S{4,})"
 _FLAGS = (
     r"(?<!\S)--?(?P<name>[A-Za-z][\w-]{0,60}+)[= ]"
     rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>[\"'])?+|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
@@ -194,14 +259,23 @@ _NAMED_VALUE = (
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,100}+)(?:"
     rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>\\?[\"'])?+"
     rf"|=(?P<set>{_TEXT_OF_VALUE}{{6,}}+)(?P<call>[(\[{{]?)"
+    rf"|[ \t]{{1,4}}=[ \t]{{1,4}}(?P<spaced>{_TEXT_OF_VALUE}{{8,}}+)(?P<line>[ \t]{{0,200}}(?:\n|\Z))?+"
     r"|:\s{0,2}(?!//)(?P<said>[^\s\"'`]{6,}+)(?P<end>[ \t]{0,200}(?:[\n\"']|\Z))?+)"
+)
+# Elements and attributes of XML: `<password>x</password>`, `<add key="ApiKey" value="x"/>`.
+_ELEMENT = r"<(?P<name>[A-Za-z][\w.:-]{0,60})>(?P<quoted>[^<>\s\"']{6,200})(?P<close></)?+"
+_ATTRIBUTE = (
+    r"\b(?:key|name)=\"(?P<name>[\w.:-]{1,60})\"(?:\s{1,4}value=\"|\s{0,4}>)"
+    r"(?P<quoted>[^<>\s\"']{6,200})(?P<close>\"|<)?+"
 )
 
 SHAPES: tuple[SecretShape, ...] = (
     *(SecretShape(name, tuple(hints.split("|")), regex(text)) for name, hints, text in _ROWS),
     SecretShape("authorization", ("uthorization", "UTHORIZATION"), regex(_BASIC)),
     SecretShape("cookie", ("ookie", "OOKIE"), regex(_COOKIE)),
-    SecretShape("netrc password", ("machine ",), regex(_NETRC)),
+    SecretShape("netrc password", ("machine ", "default "), regex(_NETRC)),
     NamedSecretShape("secret option", ("--",), regex(_FLAGS)),
+    NamedSecretShape("named secret", ("</",), regex(_ELEMENT)),
+    NamedSecretShape("named secret", ('key="', 'name="'), regex(_ATTRIBUTE)),
     NamedSecretShape("named secret", ("=", ":"), regex(_NAMED_VALUE)),
 )
