@@ -90,7 +90,7 @@ _COPY_BLOBS = (
     "INSERT INTO openagentic_blobs (session, sha256, data) "
     "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s"
 )
-_CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s"
+_CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s AND holder = %s"
 _ADD = (
     f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
@@ -165,7 +165,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return row is not None
 
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        return bool(db.execute(_CLAIM, (holder, at.key, at.epoch)).rowcount)
+        return bool(db.execute(_CLAIM, (holder, at.key, at.epoch, at.holder)).rowcount)
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
         return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder, at.head.last_seq)).rowcount)

@@ -183,7 +183,7 @@ class RedisSessionStore(RedisInbox):
         return bool(answer)
 
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        return bool(run("claim", [self._key("head", at.id)], [at.key, at.epoch, holder], db))
+        return bool(run("claim", [self._key("head", at.id)], [at.key, at.epoch, at.holder, holder], db))
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
         keys = [*self._doomed(at.id), self._key("deleted", at.key), *self._indexes(at.head)]

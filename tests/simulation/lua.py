@@ -295,7 +295,7 @@ _LIBRARY: dict[str, Any] = {
     "tostring": text,
     "math": type("math", (), {"min": min}),
     "table": type("table", (), {"concat": lambda values, mark: mark.join(map(text, values))}),
-    "string_byte": lambda value, first, last: value[first - 1 : last],
+    "string_byte": lambda value, first, last: list(value[first - 1 : last]),
     "string_match": lambda value, pattern: _groups(_pattern(pattern).search(value)),
     "string_gmatch": lambda value, pattern: _pattern(pattern).findall(value),
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar
 
@@ -20,7 +21,6 @@ _HEAD = f"{PREFIX}:2:head:".encode()
 _HOLDER = f"{PREFIX}:2:holder:".encode()
 _SETTINGS = {"appendfsync": "always", "no-appendfsync-on-rewrite": "no", "save": ""}
 _INFO = {
-    "memory": {"maxmemory_policy": "noeviction"},
     "persistence": {"aof_enabled": 1},
     "replication": {"role": "master"},
 }
@@ -37,6 +37,18 @@ class Sorted(dict[bytes, float]):
         return sorted(self, key=lambda member: (self[member], member))
 
 
+def _above(score: float, low: bytes) -> bool:
+    return low == b"-inf" or (score > float(low[1:]) if low[:1] == b"(" else score >= float(low))
+
+
+def _below(score: float, high: bytes) -> bool:
+    return high == b"+inf" or (score < float(high[1:]) if high[:1] == b"(" else score <= float(high))
+
+
+def _and(*values: int) -> int:
+    return reduce(and_, values)
+
+
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
@@ -49,6 +61,19 @@ class RedisDatabase:
         self.keys: dict[bytes, Any] = {}
         self.until: dict[bytes, float] = {}
         self.late: list[Callable[[], object]] = []
+        self.policy = "noeviction"
+        # Channels with the texts that were sent there and not read.
+        self.channels: dict[bytes, list[bytes]] = {}
+
+    def saved(self) -> Callable[[], None]:
+        """Return a function that restarts the server with the keys that it has now, as after a crash."""
+        kept = {key: type(value)(value) for key, value in self.keys.items()}
+        until = dict(self.until)
+
+        def restart() -> None:
+            self.keys, self.until, self.late, self.channels = kept, until, [], {}
+
+        return restart
 
     def deliver(self) -> None:
         """Deliver a script whose sender has given up."""
@@ -142,10 +167,11 @@ class RedisDatabase:
         return max(-2, int((self.until[key] - self.times.now_s) * 1000))
 
     def set(self, key: bytes, value: bytes, unit: bytes = b"", time: bytes = b"0") -> int:
+        until = self.times.now_s + int(time) / (1000 if unit == b"PX" else 1)
         self.delete(key)
         self.keys[key] = value
         if unit:
-            self.until[key] = self.times.now_s + float(time) / (1000 if unit == b"PX" else 1)
+            self.until[key] = until
         return 1
 
     def get(self, key: bytes) -> Any:
@@ -192,9 +218,14 @@ class RedisDatabase:
     def lrange(self, key: bytes, first: bytes, last: bytes) -> list[bytes]:
         return (self.found(key, list) or [])[int(first) :][: int(last) - int(first) + 1]
 
+    def lset(self, key: bytes, place: bytes, value: bytes) -> int:
+        self.found(key, list)[int(place)] = value
+        return 1
+
     def ltrim(self, key: bytes, first: bytes, last: bytes) -> int:
+        kept = self.lrange(key, first, last)
         if key in self.keys:
-            self.keys[key] = self.lrange(key, first, last)
+            self.keys[key] = kept
         return 1
 
     def zadd(self, key: bytes, *pairs: bytes) -> int:
@@ -220,12 +251,71 @@ class RedisDatabase:
         members = members[::-1] if backwards else members
         return members[int(first) : None if last == b"-1" else int(last) + 1]
 
+    def scored(self, key: bytes, low: bytes, high: bytes, *how: bytes) -> list[bytes]:
+        """ZRANGEBYSCORE, with its options in any order."""
+        values = self.found(key, Sorted) or Sorted()
+        members = [
+            member for member in values.ordered() if _above(values[member], low) and _below(values[member], high)
+        ]
+        if b"LIMIT" in how:
+            first, size = (int(each) for each in how[how.index(b"LIMIT") + 1 :][:2])
+            members = members[first : first + size]
+        if b"WITHSCORES" in how:
+            return [each for member in members for each in (member, b"%d" % values[member])]
+        return members
+
+    def between(self, key: bytes, low: bytes, high: bytes, *limit: bytes) -> list[bytes]:
+        """ZRANGEBYLEX."""
+        members = (self.found(key, Sorted) or Sorted()).ordered()
+        found = [each for each in members if each >= low[1:] and each < high[1:] and low != b"(" + each]
+        return found[int(limit[1]) :][: int(limit[2])] if limit else found
+
+    def newest(self, key: bytes, first: bytes, last: bytes, *how: bytes) -> list[bytes]:
+        """ZREVRANGE."""
+        members = self.ranked(key, first, last, backwards=True)
+        return [each for member in members for each in (member, b"%d" % self.keys[key][member])] if how else members
+
+    def set_bit(self, key: bytes, place: bytes, bit: bytes) -> int:
+        at, shift = divmod(int(place), 8)
+        bits = bytearray(self.found(key, bytes) or b"").ljust(at + 1, b"\0")
+        mask = 128 >> shift
+        was = bool(bits[at] & mask)
+        bits[at] = bits[at] | mask if bit == b"1" else bits[at] & ~mask
+        self.keys[key] = bytes(bits)
+        return int(was)
+
+    def all_bits(self, _: bytes, target: bytes, *keys: bytes) -> int:
+        """BITOP AND."""
+        values = [self.found(key, bytes) or b"" for key in keys]
+        size = max(map(len, values))
+        bits = bytes(map(_and, *(value.ljust(size, b"\0") for value in values))) if size else b""
+        self.delete(target)
+        if bits:
+            self.keys[target] = bits
+        return size
+
+    def pop_member(self, key: bytes) -> Any:
+        members = self.found(key, set)
+        if not members:
+            return False
+        member = min(members)
+        self.srem(key, member)
+        return member
+
+    def publish(self, channel: bytes, text: bytes) -> int:
+        if channel in self.channels:
+            self.channels[channel].append(text)
+        return int(channel in self.channels)
+
     def sadd(self, key: bytes, *members: bytes) -> int:
         self.own(key, set).update(members)
         return 1
 
     def srem(self, key: bytes, *members: bytes) -> int:
-        (self.found(key, set) or set()).difference_update(members)
+        values = self.found(key, set) or set()
+        values.difference_update(members)
+        if not values:
+            self.delete(key)
         return 1
 
     _COMMANDS: ClassVar[dict[bytes, Callable[..., Any]]] = {
@@ -255,12 +345,26 @@ class RedisDatabase:
         b"ZRANGE": ranked,
         b"SADD": sadd,
         b"SREM": srem,
-        b"PUBLISH": lambda self, channel, text: 0,
+        b"PUBLISH": publish,
+        b"UNLINK": delete,
+        b"LSET": lset,
+        b"SETBIT": set_bit,
+        b"BITOP": all_bits,
+        b"SPOP": pop_member,
+        b"ZRANGEBYSCORE": scored,
+        b"ZRANGEBYLEX": between,
+        b"ZLEXCOUNT": lambda self, *values: len(self.between(*values)),
+        b"ZCOUNT": lambda self, *values: len(self.scored(*values)),
+        # Small hashes come whole, whatever the caller asks for.
+        b"HSCAN": lambda self, key, cursor, *how: [b"%d" % (0 * int(cursor)), self.flat(key)],
+        b"HVALS": lambda self, key: list((self.found(key, dict) or {}).values()),
+        b"SUNION": lambda self, *keys: sorted(set().union(*(self.found(key, set) or () for key in keys))),
+        b"BGREWRITEAOF": lambda self: True,
         b"HLEN": lambda self, key: len(self.found(key, dict) or ()),
         b"HKEYS": lambda self, key: list(self.found(key, dict) or ()),
         b"LLEN": lambda self, key: len(self.found(key, list) or ()),
         b"SMEMBERS": lambda self, key: sorted(self.found(key, set) or ()),
-        b"ZREVRANGE": partial(ranked, backwards=True),
+        b"ZREVRANGE": newest,
     }
 
 
@@ -269,6 +373,15 @@ def _answer(came: Any) -> Any:
     if came is False:
         return None
     return [_answer(each) for each in came] if isinstance(came, list) else came
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    """Values as the driver takes them: some of its methods accept a list of names."""
+    return [each for value in values for each in (value if isinstance(value, list) else (value,))]
+
+
+def _pairs(found: list[bytes], withscores: bool) -> list[Any]:
+    return [(name, float(score)) if withscores else name for name, score in zip(found[::2], found[1::2], strict=True)]
 
 
 class Commands:
@@ -283,7 +396,32 @@ class Commands:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         command = {"delete": "DEL"}.get(name, name.upper()).encode()
-        return lambda *values: self.send(lambda: _answer(self.database.call(command, *values)))
+        return lambda *values: self.send(lambda: _answer(self.database.call(command, *_flat(values))))
+
+    def zrevrange(self, key: str, first: int, last: int, *, withscores: bool = False) -> Any:
+        return self.send(lambda: _pairs(self.database.call(b"ZREVRANGE", key, first, last, b"WITHSCORES"), withscores))
+
+    def zrangebyscore(self, key: str, low: str, high: str, start: int, num: int, *, withscores: bool) -> Any:
+        how = b"WITHSCORES", b"LIMIT", start, num
+        return self.send(lambda: _pairs(self.database.call(b"ZRANGEBYSCORE", key, low, high, *how), withscores))
+
+    def zrevrangebyscore(self, key: str, high: str, low: str, start: int, num: int, *, withscores: bool) -> Any:
+        def ask() -> Any:
+            found = self.database.call(b"ZRANGEBYSCORE", key, low, high, b"WITHSCORES")
+            return _pairs(found, withscores)[::-1][start : start + num]
+
+        return self.send(ask)
+
+    def zmscore(self, key: str, members: Sequence[str]) -> Any:
+        def ask() -> list[float | None]:
+            scores = [self.database.call(b"ZSCORE", key, member) for member in members]
+            return [None if score is False else float(score) for score in scores]
+
+        return self.send(ask)
+
+    def scan_iter(self, match: str, count: int) -> Any:
+        start = match.removesuffix("*").encode()
+        return self.send(lambda: [key for key in self.database.keys if key.startswith(start)])
 
     def zscore(self, key: str, member: str) -> Any:
         def ask() -> float | None:
@@ -299,11 +437,16 @@ class Commands:
 
         return self.send(ask)
 
-    def set(self, key: str, value: object, *, px: int) -> Any:
-        return self.send(lambda: self.database.call(b"SET", key, value, b"PX", px))
+    def set(self, key: str, value: object, *, px: int = 0, ex: int = 0, nx: bool = False) -> Any:
+        def work() -> Any:
+            if nx and self.database.found(_bytes(key), bytes) is not None:
+                return None
+            return self.database.call(b"SET", key, value, b"PX", px or ex * 1000)
+
+        return self.send(work)
 
     def info(self, section: str) -> Any:
-        return self.send(lambda: _INFO[section])
+        return self.send(lambda: {"maxmemory_policy": self.database.policy} if section == "memory" else _INFO[section])
 
     def config_get(self, name: str) -> Any:
         return self.send(lambda: {name: _SETTINGS[name]})
@@ -335,6 +478,34 @@ class Client(Commands):
     def pipeline(self, *, transaction: bool) -> Pipeline:
         return Pipeline(self)
 
+    def pubsub(self, *, ignore_subscribe_messages: bool) -> Subscription:
+        return Subscription(self)
+
+
+class WaitsError(BaseException):
+    """Leaves the loop of a listener that waits for news."""
+
+
+class Subscription:
+    """A connection on which the server sends what is published on one channel."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.channel = b""
+
+    def subscribe(self, channel: str) -> None:
+        self.channel = channel.encode()
+        self.client.send(lambda: self.client.database.channels.setdefault(self.channel, []))
+
+    def get_message(self, timeout: float) -> dict[str, bytes]:
+        waiting = self.client.send(lambda: self.client.database.channels.get(self.channel))
+        if not waiting:
+            raise WaitsError
+        return {"data": waiting.pop(0)}
+
+    def close(self) -> None:
+        """Do nothing: the channel keeps its texts for the next subscription."""
+
 
 class Pipeline(Commands):
     """Commands that are sent together, and executed without those of others between them."""
@@ -342,17 +513,33 @@ class Pipeline(Commands):
     def __init__(self, client: Client) -> None:
         self.client = client
         self.waiting: list[Callable[[], Any]] = []
+        self.watched: tuple[bytes, Any] | None = None
+        self.is_immediate = False
 
     @property
     def database(self) -> RedisDatabase:
         return self.client.database
 
+    def watch(self, key: str) -> None:
+        self.watched, self.is_immediate = (key.encode(), self.database.call(b"HGETALL", key)), True
+
+    def multi(self) -> None:
+        self.is_immediate = False
+
     def send(self, work: Callable[[], Any], *, changes: bool = False) -> Any:
+        if self.is_immediate:
+            return self.client.send(work)
         self.waiting.append(work)
 
     def execute(self, *, raise_on_error: bool = True) -> list[Any]:
         works, self.waiting = self.waiting, []
-        answers = self.client.send(lambda: [_tried(work) for work in works])
+
+        def execute() -> list[Any]:
+            if self.watched and self.database.call(b"HGETALL", self.watched[0]) != self.watched[1]:
+                raise Refusal("Watched variable changed.")
+            return [_tried(work) for work in works]
+
+        answers = self.client.send(execute)
         for answer in answers if raise_on_error else ():
             if isinstance(answer, Refusal):
                 raise answer

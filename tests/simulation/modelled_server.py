@@ -163,8 +163,8 @@ class Database:
         self.events[target] = self.events[source][:at_seq]
         return at_seq
 
-    def claim(self, holder: str, key: int, epoch: int) -> int:
-        row = self.by_key(key, epoch=epoch)
+    def claim(self, holder: str, key: int, epoch: int, old_holder: str) -> int:
+        row = self.by_key(key, epoch=epoch, holder=old_holder)
         if row is not None:
             row |= {"epoch": epoch + 1, "holder": holder}
         return int(row is not None)

@@ -22,8 +22,9 @@ from .fleet import Workers
 from .flows import Flows
 from .history import History
 from .hosts import Hosts
+from .redis_servers import RedisServers
 from .runs import Runs
-from .servers import RedisServers, Servers
+from .servers import Servers
 
 Schedule = Files | Workers | Hosts | Databases | Servers | Runs | Flows
 # Each takes its turns; those that cost most have the fewest.

@@ -181,7 +181,11 @@ class DatabaseStore(SessionStore):
         except SessionNotFoundError:
             return None
         except (SessionError, InvalidEventError) as error:
-            return failed_summary(at.id, error)
+            return self._failed_row(at.id, error)
+
+    def _failed_row(self, session_id: str, error: Exception) -> SessionSummary:
+        """The row of an unreadable session. Raises the error if it does not concern this session alone."""
+        return failed_summary(session_id, error)
 
 
 def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:

@@ -393,11 +393,15 @@ class IndexFamilies(FamilyTable):
             self._drop()  # an older version's: the next report counts all
 
 
-def summary_or_error(describe: Callable[[str], SessionSummary], session_id: str) -> SessionSummary | None:
-    """The session's summary, which may be that of a session that cannot be read; None if it does not exist."""
+def summary_or_error(
+    describe: Callable[[str], SessionSummary],
+    session_id: str,
+    failed_row: Callable[[str, Exception], SessionSummary] = failed_summary,
+) -> SessionSummary | None:
+    """The session's summary, or the `failed_row` of a session that cannot be read; None if it does not exist."""
     try:
         return describe(session_id)
     except SessionNotFoundError:
         return None
     except (SessionError, InvalidEventError) as error:
-        return failed_summary(session_id, error)
+        return failed_row(session_id, error)

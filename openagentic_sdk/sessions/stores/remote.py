@@ -119,7 +119,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     @abstractmethod
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        """Give the session the next epoch and this holder if its epoch is still that of `at`; "" releases it."""
+        """Give the session the next epoch and this holder if epoch and holder are still those of `at`; "" releases it."""
 
     @abstractmethod
     def _delete(self, db: Any, at: SessionRow) -> bool:
@@ -167,9 +167,12 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         holder.claim(at.key, epoch)
         try:
             if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
-                return RemoteWriter(self, self._position(at.id), holder)
+                now = self._position(at.id)
+                if (now.key, now.epoch, now.holder) == (at.key, epoch, holder.name):
+                    return RemoteWriter(self, now, holder)
         except BaseException:  # also on Ctrl-C: give up a claim that nobody uses, and that may have taken effect
-            holder.release_later(partial(self._release_unused, changed(at, epoch=epoch)))
+            unused = changed(at, epoch=epoch, holder=holder.name)
+            holder.release_later(partial(self._release_unused, unused))
             holder.drop(at.key, epoch)
             raise
         holder.drop(at.key, epoch)
@@ -198,13 +201,12 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
             self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
 
     def _release_unused(self, at: SessionRow) -> None:
-        """Release a claim that nobody uses, if it took effect: a later claim of another process, or of this one, may have
-        the same epoch.
-        """
-        holder = self._server.holder
+        """Release a claim that nobody uses, if it took effect: a later one of this process may have the same epoch."""
         with suppress(SessionNotFoundError):
-            is_ours = self._position(at.id).holder == holder.name
-            if is_ours and not holder.holds(at.key, at.epoch):
+            took_effect = (
+                self._position(at.id).epoch == at.epoch
+            )  # first, because a later claim would still be announced
+            if took_effect and not self._server.holder.holds(at.key, at.epoch):
                 self._release(at)
 
     # --- appending ---------------------------------------------------------------------------------------------------
@@ -301,7 +303,17 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
                 forget_family(table, session_id)
 
     def _summary_in(self, at: SessionRow) -> SessionSummary | None:
-        return at.head.summary if at.head.is_kept else summary_or_error(self.kept_summary, at.id)
+        return at.head.summary if at.head.is_kept else summary_or_error(self.kept_summary, at.id, self._failed_row)
+
+    def _row(self, session_id: str) -> SessionSummary:
+        row = summary_or_error(self.read_summary, session_id, self._failed_row)
+        return row or super()._failed_row(session_id, SessionNotFoundError(session_id, self._server.where))
+
+    def _failed_row(self, session_id: str, error: Exception) -> SessionSummary:
+        # Filters would drop the row, and a list without it, or a sum, would look complete.
+        if self._server.is_unreachable(error):
+            raise error
+        return super()._failed_row(session_id, error)
 
     # --- news ---------------------------------------------------------------------------------------------------------
 
@@ -377,7 +389,7 @@ class RemoteWriter(SessionWriter):
     def _look(self) -> None:
         """Read the end of the log. Raises if somebody else holds it by now."""
         now = self._store._position(self.session_id)
-        if (now.key, now.epoch) != (self._at.key, self.epoch):
+        if not self._is_mine(now):
             raise LeaseLostError(self.session_id, self.last_seq, now.head.last_seq)
         self._at = now
 
@@ -387,8 +399,12 @@ class RemoteWriter(SessionWriter):
             now = self._store._server.call(self.session_id, lambda db: work(db, self.session_id), 1.0)
         except SessionError:
             return
-        if (now.key, now.epoch) == (self._at.key, self.epoch):
+        if self._is_mine(now):
             self._at = now
+
+    def _is_mine(self, now: SessionRow) -> bool:
+        # A server that lost its last second gives an epoch again, to another holder.
+        return (now.key, now.epoch, now.holder) == (self._at.key, self.epoch, self._holder.name)
 
     def keep_view(self, kept: KeptView) -> None:
         self._store.keep_view(self.session_id, kept)

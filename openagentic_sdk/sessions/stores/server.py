@@ -25,12 +25,15 @@ class StoreServer(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(self, where: str, refusal: type[Exception], source: NewsSource) -> None:
+    def __init__(
+        self, where: str, refusal: type[Exception], broken: tuple[type[Exception], ...], source: NewsSource
+    ) -> None:
         self.users = 0
         self.where = where
         self.holder = Holder(self._renew)
         self.news = News(source)
         self._refusal = refusal
+        self._broken = broken
         self._pid = os.getpid()
         self._guard = threading.Lock()
 
@@ -55,6 +58,10 @@ class StoreServer(ABC):
             self.news.close()
             self.holder.close()
             self._disconnect()
+
+    def is_unreachable(self, error: Exception) -> bool:
+        """Whether the error means that the server cannot be reached, and says nothing about a session."""
+        return isinstance(error, StorageError) and isinstance(error.__cause__, self._broken)
 
     @contextmanager
     def translated(self, session_id: str | None = None) -> Iterator[None]:

@@ -71,7 +71,10 @@ class PostgresServer(StoreServer):
         self._driver = driver()
         settings = self._driver.conninfo.conninfo_to_dict(url)
         where = f"{settings.get('host') or 'the local server'}/{settings.get('dbname') or ''}"
-        super().__init__(where, self._driver.psycopg.Error, PostgresNews(self))
+        psycopg = self._driver.psycopg
+        # The last is raised in a process that was stopped during a transaction and then continued.
+        broken = psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout
+        super().__init__(where, psycopg.Error, broken, PostgresNews(self))
         self.url = url
         self.is_ready = False
         self.notifier = Notifier(self)
@@ -80,13 +83,6 @@ class PostgresServer(StoreServer):
         self._idle: list[tuple[float, Any]] = []
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
-        psycopg = self._driver.psycopg
-        # The last is raised in a process that was stopped during a transaction and then continued.
-        connection_errors = (
-            psycopg.OperationalError,
-            psycopg.InterfaceError,
-            psycopg.errors.IdleInTransactionSessionTimeout,
-        )
         began, pauses = time.monotonic(), RETRIES.waits()
         deadline = began + patience_s
         with self.translated(session_id):
@@ -95,7 +91,7 @@ class PostgresServer(StoreServer):
                 try:
                     with self._connection(deadline) as db:
                         return work(db)
-                except connection_errors as error:
+                except self._broken as error:
                     # Work in several steps extends its time with each step.
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     until = deadline if self.is_ready else began + first_s

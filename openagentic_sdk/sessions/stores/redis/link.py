@@ -65,7 +65,9 @@ class RedisServer(StoreServer):
     def __init__(self, url: str, prefix: str, patience_s: float, wanted: Durability | None = None) -> None:
         parts = urlsplit(url)
         where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
-        super().__init__(where, driver().RedisError, _RedisNews(self))
+        redis = driver()
+        broken = redis.ConnectionError, redis.TimeoutError
+        super().__init__(where, redis.RedisError, broken, _RedisNews(self))
         self.evicts = False
         self.prefix = prefix
         self._wanted = wanted
@@ -121,7 +123,7 @@ class RedisServer(StoreServer):
                     return work(self.client())
                 except redis.AuthenticationError:
                     raise
-                except (redis.ConnectionError, redis.TimeoutError):
+                except self._broken:
                     pause_s = next(pauses)
                     if time.monotonic() + pause_s > began + (patience_s if self._client else first_s):
                         raise

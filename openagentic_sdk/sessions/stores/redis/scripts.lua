@@ -186,10 +186,11 @@ note_change(ARGV[6], ARGV[1])
 return -1
 
 -- script claim
--- KEYS: head.  ARGV: key, epoch, holder
-local key, epoch, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'format'))
-if format ~= FORMAT or (key or '') ~= ARGV[1] or epoch ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], 'holder', ARGV[3])
+-- KEYS: head.  ARGV: key, epoch, holder, next holder
+-- A server that lost its last second has the same epochs again, with other holders.
+local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
+if format ~= FORMAT or (key or '') ~= ARGV[1] or epoch ~= ARGV[2] or holder ~= ARGV[3] then return 0 end
+redis.call('HSET', KEYS[1], 'holder', ARGV[4])
 redis.call('HINCRBY', KEYS[1], 'epoch', 1)
 return 1
 
