@@ -96,13 +96,16 @@ def erase(
     seal = seal or store.seal
     events = store.read_events(session_id)
     asked_places = _checked_places(session_id, events, fields)
-    spread_texts = [text for text in texts if text.strip()]
-    values = [value_at(events[seq - 1], pointer) for seq, pointer in asked_places] if spread else []
-    needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
+    needles = _needles(events, asked_places if spread else (), texts)
     if not asked_places and not needles.texts:
         raise OptionsError("give a field of an event, or a string of 4 or more characters to erase")
-    family = store.list_sessions() if everywhere else _family(store, session_id)
-    others = [name for name in family if name != session_id] if needles.texts else []
+
+    def others_now() -> list[str]:
+        """The other sessions in which to search."""
+        names = store.list_sessions() if everywhere else _family(store, session_id)
+        return [name for name in names if name != session_id] if needles.texts else []
+
+    others = others_now()
     _refuse_unerasable(store, [*others, session_id])
     work = _ErasureWork(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
@@ -113,9 +116,8 @@ def erase(
         _forget_beside(store, [*others, session_id], needles)
     sessions = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
     mine = work.begin(session_id, asked_places, needles, dry_run=dry_run)
-    if needles.texts and not dry_run:  # also in forks made during the search
-        current = store.list_sessions() if everywhere else _family(store, session_id)
-        fresh = [name for name in current if name not in (*family, session_id)]
+    if not dry_run:  # also in forks made during the search
+        fresh = [name for name in others_now() if name not in others]
         _forget_beside(store, fresh, needles)
         sessions += [work.begin(name, (), needles, dry_run=False) for name in fresh]
     sessions = [each for each in sessions if each.places or each.left or each.blobs]
@@ -155,6 +157,12 @@ def _checked_places(session_id: str, events: Sequence[Event], fields: Iterable[F
             raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
         places.append((seq, leaf_place(events[seq - 1], pointer)))
     return places
+
+
+def _needles(events: Sequence[Event], places: Iterable[FieldPlace], texts: Collection[str]) -> Needles:
+    """What to search for: the values at these places, and the texts that are not blank."""
+    values = [value_at(events[seq - 1], pointer) for seq, pointer in places]
+    return Needles([text for value in values for text in needles_of(value).texts] + [t for t in texts if t.strip()])
 
 
 def _refuse_unerasable(store: SessionStore, names: Iterable[str]) -> None:
