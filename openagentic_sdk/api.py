@@ -92,6 +92,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
     events: list[AnyEvent] = []
     result: Result | None = None
     async for event in query(prompt=prompt, options=options):
+        # Deltas have no `seq`; a result has none either if it could not be stored.
         if event.seq is not None or isinstance(event, Result):
             events.append(event)
         if isinstance(event, Result) and event.parent_tool_use_id is None:

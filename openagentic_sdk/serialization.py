@@ -144,6 +144,7 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
             if value.__class__ not in kinds:
                 return None
             values[name] = value
+    # Without a required field there are fewer, because only those with a default are filled in.
     if len(values) != shape.size or not (values["seq"] or 0) >= 0 or values["seq"] == 0:
         return None
     for name, kind in shape.lists.items():

@@ -119,6 +119,7 @@ class RunHooks:
             return more
         return {
             **run.whereabouts(**more),
+            # A function, because few hooks ask, and the answer takes a look at every event.
             "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in run.view.events),
             **{name: value for part in run.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
         }

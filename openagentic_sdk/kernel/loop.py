@@ -143,6 +143,7 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
     # One batch: no crash leaves a run that has begun without, for example, the skills that are active from the start.
     opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
     await run.record(_init(run), *opening)
+    # Once for the whole conversation, not for each of its runs.
     if run.request.part != "next":
         await run.hooks.run_session_start("startup" if run.request.resume is None else "resume")
     for part in run.parts.at(Part.begin):

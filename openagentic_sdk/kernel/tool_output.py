@@ -25,9 +25,11 @@ SHOWN_CHARS = 8_000
 
 def plain_value(value: Any) -> Any:
     """Convert a value of a tool or hook to plain JSON values, so that no code of its classes runs later; else to text."""
+    # Exactly these types: a subclass may bring code of its own.
     if value is None or type(value) in (str, bool):
         return value
     try:
+        # Through JSON and back: only plain types are left, and whatever the log would refuse fails here.
         return loads_json(dumps_field(value))
     except InvalidEventError as error:
         try:

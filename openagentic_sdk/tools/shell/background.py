@@ -44,6 +44,7 @@ class _Stream:
     def take(self, max_bytes: int, is_last: bool, redact: Redact | None) -> KeptText:
         """The new output, masked; an incomplete character, and with `redact` an incomplete line, is left for later."""
         new_bytes = max(0, self.size() - self.offset)
+        # A secret may lie across the position: what precedes it is read again, to mask the rest of it.
         before = min(self.offset, CUT_MARGIN) if redact else 0
         edge_bytes = max_bytes + (2 * CUT_MARGIN if redact else 0)
         with open(self.path, "rb") if new_bytes else io.BytesIO() as file:
@@ -102,6 +103,7 @@ class BackgroundShell:
         """How it ended; None while it runs, and if its supervisor was killed (`is_lost`), so that its end is unknown."""
         with self._lock:
             try:
+                # Inside the lock: two calls may look at the same time, and the report arrives once.
                 has_ended = self._running.wait(0)
             except ToolError:
                 has_ended = self.is_lost = True

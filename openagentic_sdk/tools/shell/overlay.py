@@ -109,6 +109,7 @@ def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool
     Making or removing a hard link to the same file counts: the kernel keeps one time for both.
     """
     now = _status(path)
+    # The time of the last change of state, which no program can set, unlike that of modification.
     if now is None or stat.S_ISDIR(now.st_mode) or now.st_ctime_ns <= since_ns:
         return False
     copy = os.path.join(upper, os.path.relpath(path, folder))
@@ -126,6 +127,7 @@ def permitted_effects(
     permitted: list[FileEffect] = []
     refused: dict[str, str] = {}
     dropped: set[str] = set()
+    # Deletions first: whatever takes the place of a folder is permitted only if all of the folder may go.
     for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
         path = os.path.join(folder, effect.path)
         if dropped and not dropped.isdisjoint(_folders_above(folder, path)):
@@ -189,6 +191,7 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
     # First, because a file may have taken the place of a folder.
     for effect in (effect for effect in effects if effect.kind == "deleted"):
         with _place(real, effect.path) as target:
+            # Of a link to a folder, the link is deleted and not what it leads to.
             if os.path.isdir(target) and not os.path.islink(target):
                 remove_tree(target, ignore_errors=False)
             elif os.path.lexists(target):
@@ -201,6 +204,7 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
                 continue
             if not os.path.lexists(target):
                 os.mkdir(target)
+        # With `/.`, so that the descriptor is that of the folder itself: a link in its place is refused.
         with _place(real, f"{effect.path}/.") as target:
             os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
