@@ -330,7 +330,12 @@ def _folder_of(path: str) -> str:
 
 def load_skill(info: SkillInfo) -> SkillDoc:
     """The current text of a skill. Raises `OSError` if it can no longer be read."""
-    text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
+    try:
+        text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
+    except OSError as error:
+        if error.strerror is None:
+            raise  # a sentence already
+        raise type(error)(f"the skill {info.name!r} cannot be read: {info.path}: {error.strerror}") from error
     return parse_skill_markdown(text, folder=_folder_of(info.path))
 
 

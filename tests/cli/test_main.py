@@ -562,6 +562,17 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "restore", file), (OK, f"{self.session_id}\n", ""))
         self.assertEqual(self.command("sessions", "show", "--json", self.session_id)[1], before)
 
+    def test_an_archive_whose_session_is_in_use_is_complete_and_says_that_nothing_was_removed(self) -> None:
+        file = str(self.folder / "tea.zip")
+        with FileSessionStore(self.store).open_writer(self.session_id):
+            code, out, err = self.command("sessions", "archive", self.session_id, file, "--remove")
+        self.assertEqual((code, out, self.session_ids()), (FAILED, "", [self.session_id]))
+        self.assertRegex(
+            err, "tea.zip is complete, but not everything in it was removed from the store: .* is in use by"
+        )
+        self.assertEqual(self.command("sessions", "delete", self.session_id, "--yes")[0], OK)
+        self.assertEqual(self.command("sessions", "restore", file), (OK, f"{self.session_id}\n", ""))
+
     def test_an_empty_store_says_how_to_get_a_session(self) -> None:
         code, _, err = self.command("sessions", "show", "--store", str(self.folder / "empty"))
         self.assertEqual(code, USAGE)

@@ -138,6 +138,20 @@ class LeftOutTest(ProjectTestCase):
             closed.chmod(0o700)
         self.assertEqual(codes, [["skill-left-out"], ["skill-left-out"]])
 
+    @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_a_skill_that_may_not_be_read_is_named_in_one_sentence(self) -> None:
+        file = self.skill("a")
+        (skill,) = SkillIndex(self.project).read().skills
+        self.parent.chmod(0o755)
+        file.chmod(0)
+        user = os.geteuid()
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            with self.assertRaisesRegex(PermissionError, f"^the skill 'a' cannot be read: {file}: Permission denied$"):
+                load_skill(skill)
+        finally:
+            os.seteuid(user)
+
     def test_a_path_that_is_no_folder_is_named(self) -> None:
         file = self.skill("a")
         for path in (file, self.project / "nowhere"):

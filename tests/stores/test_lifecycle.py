@@ -327,6 +327,8 @@ class LifecycleTest(unittest.TestCase):
             path = self.place / f"{number}.zip"
             self.assertEqual(archive.archive_session(source, family[0], path), list(family))
             self.assertEqual(archive.check_archive(path), list(family))
+            with zipfile.ZipFile(path) as file:  # a zip holds no time of a clock before 1980 or after 2107
+                self.assertEqual({member.date_time[:3] for member in file.infolist()}, {(1980, 1, 1)})
             for target in (open_store("memory:"), open_store(f"sqlite:{self.place}/a{number}.db")):
                 self.addCleanup(target.close)
                 self.assertEqual(archive.restore_session(target, path), list(family))

@@ -21,7 +21,7 @@ from ..pythons import run_python
 
 WAITING = 3
 MODULE = """
-import asyncio, os, signal
+import asyncio, os, shutil, signal
 from pathlib import Path
 from openagentic_sdk import Agent, Flow, workflow
 from openagentic_sdk.testing import ScriptedProvider
@@ -73,6 +73,14 @@ async def tidy(flow: Flow) -> str:
         await flow.step((HERE / "tidied").touch)
         raise
 
+def remove(folder: str) -> None:
+    shutil.rmtree(folder)
+
+@workflow
+async def lose(flow: Flow, folder: str) -> None:
+    await flow.step(remove, folder)
+    await flow.step(publish, [])
+
 not_one = 4
 """
 
@@ -94,6 +102,11 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(code, OK)
         found: dict[str, Any] = json.loads(out)
         return found
+
+    def test_a_workflow_whose_store_is_removed_fails_with_the_reason(self) -> None:
+        code, out, err = self.run_flow("lose", f"folder={self.store}")
+        self.assertEqual(code, FAILED)
+        self.assertRegex(out + err, "lose: .*\n.*no longer written to, since its file was deleted")
 
     def test_a_workflow_runs_waits_is_answered_fails_is_retried_and_ends(self) -> None:
         code, out, err = self.run_flow("review", "repository=/srv", "most=2", "--session", "r")

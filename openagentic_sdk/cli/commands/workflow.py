@@ -170,10 +170,12 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         how += ["--app-dir", args.app_dir] if args.app_dir else []
         with asyncio.Runner() as runner:
             while True:
-                code = _play(runner, replace(options, **place), message, printer)
+                code, result = _play(runner, replace(options, **place), message, printer)
                 if isinstance(printer, ProgressPrinter):
                     printer.end()
                 progress = _progress_of(store, session)
+                if not progress.is_workflow and isinstance(printer, ProgressPrinter):
+                    progress = printer.progress  # the store was removed or renamed while the workflow ran
                 if code != WAITING or asker is None or not progress.questions:
                     break
                 question = next(iter(progress.questions.values()))
@@ -184,16 +186,20 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                 place, message = {"resume": session}, None
     if not args.json:
         screen.lines(_outcome(progress, screen))
+    if result is not None and result.stop_reason == "error" and progress.state != "failed":
+        print(f"openagentic-sdk: {printable(result.error_message or 'the run failed')}", file=sys.stderr, flush=True)
     if (code == WAITING or code > 128) and not progress.is_over:
         print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
 
 
-def _play(runner: asyncio.Runner, options: OpenAgenticOptions, message: Said | None, printer: Any) -> int:
+def _play(
+    runner: asyncio.Runner, options: OpenAgenticOptions, message: Said | None, printer: Any
+) -> tuple[int, Result | None]:
     turns = Turns(options, parks=True)
     code = Turn(turns, printer, tick=getattr(printer, "tick", None), suspends=True).play(runner, message)
     is_waiting = turns.result is not None and turns.result.stop_reason == "waiting"
-    return WAITING if is_waiting else code
+    return WAITING if is_waiting else code, turns.result
 
 
 def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workflow[..., Any]:
@@ -253,13 +259,13 @@ class ProgressPrinter:
     """Prints a line for each step that ends, and on a terminal, below, running steps, cost, and time left."""
 
     def __init__(self, screen: Screen, progress: WorkflowProgress, planned: Callable[[], int] = lambda: 0) -> None:
-        self._screen, self._progress, self._planned = screen, progress, planned
+        self._screen, self.progress, self._planned = screen, progress, planned
 
     def show(self, event: Event) -> None:
         """Fold in an event, and show the changes."""
-        before = {number: step.state for number, step in self._progress.steps.items()}
-        self._progress.apply(event)
-        for number, step in self._progress.steps.items():
+        before = {number: step.state for number, step in self.progress.steps.items()}
+        self.progress.apply(event)
+        for number, step in self.progress.steps.items():
             if step.state != before.get(number) and step.state not in ("waiting", "running"):
                 self._screen.line(step_line(step, self._screen))
         if not isinstance(event, Result):
@@ -267,7 +273,7 @@ class ProgressPrinter:
 
     def tick(self) -> None:
         """Redraw the rows below."""
-        progress, now = self._progress, time.time()
+        progress, now = self.progress, time.time()
         running = [step for step in progress.steps.values() if step.state == "running"]
         rows = [summary_line(progress, now, progress.left_s(self._planned(), now))]
         rows += [

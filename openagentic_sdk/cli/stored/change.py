@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from ...errors import OptionsError, SessionNotFoundError
+from ...errors import OptionsError, SessionError, SessionNotFoundError
 from ...ground.text import on_one_line
 from ...ground.words import plural
 from ...parts.record.archive import archive_session, restore_session
@@ -103,7 +104,14 @@ def _tag(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _archive(store: SessionStore, args: argparse.Namespace) -> int:
-    names = archive_session(store, find_session(store, args.id), args.file, remove=args.remove)
+    session_id, had_file = find_session(store, args.id), os.path.lexists(args.file)
+    try:
+        names = archive_session(store, session_id, args.file, remove=args.remove)
+    except SessionError as error:
+        if had_file or not os.path.lexists(args.file):
+            raise
+        text = f"{args.file} is complete, but not everything in it was removed from the store: {error}"
+        raise SessionError(text, session_id=session_id) from error
     return _say(f"{len(names)} session{'' if len(names) == 1 else 's'} in {args.file}")
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from zlib import error as ZlibError
 
 from ...errors import InvalidEventError, StorageError
@@ -57,22 +57,26 @@ def archive_session(
         with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
             sessions = [_write_session(store, file, number, name) for number, name in enumerate(names)]
             manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
-            file.writestr(MANIFEST_NAME, dumps_json(manifest))
+            file.writestr(_member(MANIFEST_NAME), dumps_json(manifest))
         check_archive(unfinished)
         with open(unfinished, "rb+") as archive_file:
             os.fsync(archive_file.fileno())
     if remove:
-        # Delete the archived sessions if they are unchanged; those that grew stay and raise `ConcurrencyError`.
-        if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
-            raise StorageError(
-                f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
-                session_id=session_id,
-            )
-        for entry in sessions:
-            check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
-        for entry in reversed(sessions):
-            store.delete_session(entry["id"], expected_seq=entry["events"])
+        _remove_archived(store, session_id, sessions)
     return names
+
+
+def _remove_archived(store: SessionStore, session_id: str, sessions: Sequence[Mapping[str, Any]]) -> None:
+    """Delete the archived sessions if they are unchanged; those that grew stay and raise `ConcurrencyError`."""
+    if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
+        raise StorageError(
+            f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
+            session_id=session_id,
+        )
+    for entry in sessions:
+        check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
+    for entry in reversed(sessions):
+        store.delete_session(entry["id"], expected_seq=entry["events"])
 
 
 def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[str]:
@@ -109,10 +113,18 @@ def check_archive(path: str | os.PathLike[str]) -> list[str]:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
+def _member(name: str) -> ZipInfo:
+    """A member with a fixed time: a zip holds none before 1980 or after 2107, whatever this machine's clock shows."""
+    member = ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    member.compress_type = ZIP_DEFLATED
+    member.external_attr = 0o600 << 16
+    return member
+
+
 def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: str) -> dict[str, Any]:
     meta = store.read_metadata(session_id)
     digest, count = hashlib.sha256(), 0
-    with file.open(f"{number}/events.jsonl", "w", force_zip64=True) as log:
+    with file.open(_member(f"{number}/events.jsonl"), "w", force_zip64=True) as log:
         for event in store.iter_events(session_id):
             line = dumps_event(event).encode("ascii") + b"\n"
             digest.update(line)
@@ -120,7 +132,7 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
             count += 1
     blobs = store.list_blobs(session_id)
     for name in blobs:
-        file.writestr(f"{number}/blobs/{name}", store.read_blob(session_id, name))
+        file.writestr(_member(f"{number}/blobs/{name}"), store.read_blob(session_id, name))
     return {
         "id": session_id,
         "created_at": meta["created_at"],
