@@ -14,7 +14,7 @@ from openagentic_sdk.errors import OptionsError, ToolInputError
 from openagentic_sdk.events import PermissionDecision, ToolResult, ToolStarted
 from openagentic_sdk.ground.schemas import Schema, compiled
 from openagentic_sdk.ground.schemas.checker import MAX_STEPS
-from openagentic_sdk.ground.schemas.expressions import expression
+from openagentic_sdk.ground.schemas.expressions import Expression, expression
 from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema
 from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.parts.mcp.tools import RemoteTool
@@ -201,6 +201,36 @@ class Patterns(unittest.TestCase):
             spent: list[int] = []
             self.assertFalse(expression(pattern).is_in("a" * 300 + "!", spent.append), pattern)
             self.assertLess(sum(spent), 20_000)
+
+    def test_reading_a_pattern_looks_at_each_character_a_few_times(self) -> None:
+        class Counted(str):
+            looked_at = 0
+
+            def __getitem__(self, place: Any) -> str:
+                text = super().__getitem__(place)
+                Counted.looked_at += len(text)
+                return text
+
+            def find(self, text: str, *places: Any) -> int:  # type: ignore[override]
+                start, end, _ = slice(*places).indices(len(self))
+                Counted.looked_at += end - start
+                return super().find(text, *places)
+
+        for pattern in (r"\d" * 3_000, "a{" * 3_000, "a{" * 3_000 + "}"):
+            Counted.looked_at = 0
+            Expression(Counted(pattern))
+            self.assertLess(Counted.looked_at, 20 * len(pattern), pattern[:4])
+
+    @full_size
+    def test_a_pattern_does_not_grow_with_the_texts_that_it_was_compared_with(self) -> None:
+        for pattern in ("^" + r"[^\0]?" * 150 + r"\0", "^" + r"[^\0]?" * 1_500 + r"\0"):
+            texts = ["".join(map(chr, range(start, start + 20))) for start in range(0x4E00, 0x4E00 + 1_000, 20)]
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            for text in texts if len(pattern) < 2_000 else texts[:3]:
+                expression(pattern).is_in(text, lambda steps: None)
+            self.assertLess(tracemalloc.get_traced_memory()[0], 4_000_000)
+            tracemalloc.stop()
 
 
 def _timed(value: Any, schema: Any) -> tuple[str, float]:

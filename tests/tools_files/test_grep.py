@@ -268,6 +268,20 @@ class Runaway(ScratchCase):
         with self.assertRaisesRegex(ToolError, "stopped after 2 s"):
             self._search_until("foo.*bar", self.children, _let_time_pass)
 
+    def test_a_long_pattern_without_repetitions_is_run_apart_on_a_large_file(self) -> None:
+        self.write("f", "a" * 3_000_000)
+        with self.assertRaisesRegex(ToolError, "stopped after 2 s near f"):
+            self._search_until("[a-z]" * 1_900 + "0", self.children, _let_time_pass)
+        self.assertEqual(self.children(), set())
+
+    def test_a_pattern_that_takes_long_to_compile_is_refused(self) -> None:
+        self.write("f", "\u4e2d\n")
+        for ranges in ("[\0-\uffff]", r"[\0-\uffff]", r"[\0-\U0010ffff]"):
+            with self.assertRaisesRegex(ToolError, "more than 50 ranges that end beyond ASCII") as refused:
+                self.call(GrepTool(), query=ranges * 600, case_sensitive=False)
+            self.assertLess(len(str(refused.exception)), 500)
+            self.assertEqual(self.call(GrepTool(), query=ranges)["total"], 1)
+
     def test_a_cancelled_search_kills_its_worker(self) -> None:
         self.write("f", "a" * 5_000 + "!\n")
         with self.assertRaisesRegex(ToolError, "cancelled"):

@@ -7,7 +7,6 @@ rejected with a ValueError.
 
 from __future__ import annotations
 
-import functools
 import unicodedata
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -15,7 +14,10 @@ from typing import Any, TypeAlias
 
 MAX_STATES = 20_000
 _MAX_GROUPS = 40  # nested in one another
-_MAX_REMEMBERED = 4_000  # transitions of one pattern
+_MAX_QUANTIFIER = len("{99999,99999}")
+_MAX_REMEMBERED = 20_000  # states in the remembered transitions of one pattern
+_MAX_CACHED = 64
+_MAX_CACHED_STATES = 1_000  # larger patterns are read again for each check, which pays for it in steps
 _DIGITS = frozenset("0123456789")
 _WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
 _LINE_ENDS = frozenset("\n\r\u2028\u2029")
@@ -32,10 +34,19 @@ Part: TypeAlias = tuple[Any, ...]
 _State: TypeAlias = tuple[Fits | None, str, Iterable[int], int]
 
 
-@functools.lru_cache(maxsize=64)
+_cached: dict[str, Expression] = {}
+
+
 def expression(pattern: str) -> Expression:
     """Parse the pattern. Raises ValueError if it is outside the supported subset."""
-    return Expression(pattern)
+    parsed = _cached.get(pattern)
+    if parsed is None:
+        parsed = Expression(pattern)
+        if parsed.size <= _MAX_CACHED_STATES and len(pattern) <= _MAX_CACHED_STATES:
+            if len(_cached) >= _MAX_CACHED:
+                _cached.clear()
+            _cached[pattern] = parsed
+    return parsed
 
 
 class Expression:
@@ -117,7 +128,7 @@ class _ExpressionReader:
         sign = self._text[self._at : self._at + 1]
         least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(sign, (-1, None))
         if least < 0:
-            end = self._text.find("}", self._at) if sign == "{" else -1
+            end = self._text.find("}", self._at, self._at + _MAX_QUANTIFIER) if sign == "{" else -1
             low, comma, high = self._text[self._at + 1 : end].partition(",") if end > 0 else ("", "", "")
             if not (_is_count(low) and (_is_count(high) or not high)):
                 return part  # not a quantifier: the bracket is a literal
@@ -141,7 +152,13 @@ class _ExpressionReader:
         if char == "[":
             return ("char", *self._class())
         if char == "\\":
-            if (place := self.rest()[:1]) in ("b", "B", "A", "Z", "z"):  # \A and \Z exist only in Python
+            if (place := self._text[self._at : self._at + 1]) in (
+                "b",
+                "B",
+                "A",
+                "Z",
+                "z",
+            ):  # \A and \Z exist only in Python
                 self.take()
                 return ("at", {"A": "^", "Z": "$", "z": "$"}.get(place, place))
             letter = self._escape()
@@ -275,6 +292,7 @@ class _Automaton:
         self._states: list[_State] = []
         self._start = 0
         self._remembered: dict[Any, tuple[frozenset[int] | None, int]] = {}
+        self._remembered_states = 0
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         if not self._states:
@@ -289,8 +307,10 @@ class _Automaton:
             step = self._remembered.get(key)
             if step is None:
                 step = self._step(states, before, char)
-                if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered_states += 5 + len(step[0] or ())
+                if self._remembered_states > _MAX_REMEMBERED:
                     self._remembered.clear()
+                    self._remembered_states = 0
                 self._remembered[key] = step
             spend(step[1])
             if step[0] is None:

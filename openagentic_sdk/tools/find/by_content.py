@@ -16,7 +16,7 @@ from ...errors import ToolError, ToolInputError
 from ...ground.clock import Clock
 from ...ground.files import open_file
 from ...ground.frozen import mutable
-from ...ground.words import plural
+from ...ground.words import plural, shortened
 from ..files.workspace import ResolvedPath, Search, missing_file, shown_path
 from .pattern import GlobPattern
 from .search import Hit
@@ -80,8 +80,9 @@ def search_contents(
     try:
         reading = FileSearch(query, timeout_s, ctx, clock)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
+        shown_pattern = shortened(repr(query["pattern"]), 200)
         raise ToolInputError(
-            f"{query['pattern']!r} is not a regular expression: {error}; put a backslash before characters that are "
+            f"{shown_pattern} is not a regular expression: {error}; put a backslash before characters that are "
             "meant literally",
             path="query",
         ) from None

@@ -24,6 +24,7 @@ MAX_LINE_BYTES = 8 << 20
 MAX_TRANSCODED_BYTES = 32 << 20
 MAX_MULTILINE_BYTES = 32 << 20
 MAX_FAILED_CHECKS = 64
+MAX_WIDE_RANGES = 50  # Python compiles each in some 10 ms, and cannot be interrupted
 FLUSH_EVERY_S = 0.005
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,6 +33,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _FRAGILE = regex(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
 _ESCAPE_OR_SET = regex(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _DOUBTFUL = regex(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
+_WIDE_RANGE = regex(r"-(?:[^\x00-\x7f]|\\[uUN])")  # a range that ends beyond ASCII, as in [a-\uffff]
 _SPECIAL = regex(r"[\\^$.|?*+()\[\]{}]")
 
 Find = Callable[[int], "tuple[int, int] | None"]
@@ -57,6 +59,8 @@ class Query:
         block_bytes: int = 1 << 20,
     ) -> None:
         pattern.encode()  # a model may write half of a surrogate pair, which no file contains: a ValueError
+        if len(_WIDE_RANGE.findall(pattern)) > MAX_WIDE_RANGES:
+            raise ValueError(f"it contains more than {MAX_WIDE_RANGES} ranges that end beyond ASCII")
         self.pattern, self.multiline = pattern, multiline
         self.mode, self.before, self.after = mode, before, after
         self.max_hits, self.max_line_chars = max_hits, max_line_chars

@@ -1,7 +1,8 @@
 """Search many files for one query: in this process while that is safe, otherwise in a worker that can be killed.
 
 Python's `re` backtracks and cannot be interrupted, so a pattern with repetitions, alternatives or groups never runs in this
-process. Starting the worker takes some 20 ms; over many files it is as fast as a search here.
+process. Other patterns may be compared in full at every place of a file, and do not run here on a large one. Starting the
+worker takes some 20 ms; over many files it is as fast as a search here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 
 # Escapes except back references, sets (which may start with a `]`), and literal characters.
 _LINEAR = regex(r"(?:\\[^1-9]|\[\^?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\]|[^\\\[(){}*+?|])*", re.DOTALL)
+_MAX_COMPARISONS = 2_000_000  # of a pattern's character with a file's byte, for each file in this process
 _UNREADABLE: SearchAnswer = ("unreadable", 0, [])
 
 
@@ -64,13 +66,21 @@ class FileSearch:
             fd = open_listed(file.real, file.inode)
             if fd < 0:
                 with open_file(file.real) as stream:
-                    return search_file(stream, self._query)
-            try:
-                return search_file(fd, self._query)
-            finally:
-                os.close(fd)
+                    answer = self._search_small(stream)
+            else:
+                try:
+                    answer = self._search_small(fd)
+                finally:
+                    os.close(fd)
         except (OSError, ToolError):
             return _UNREADABLE
+        return self._search_alone(file) if answer is None else answer
+
+    def _search_small(self, fd: int) -> SearchAnswer | None:
+        """The answer for a file that takes no more than a moment, else None."""
+        characters = 1 if self._query.is_literal else len(self._query.pattern)
+        is_small = os.fstat(fd).st_size * characters <= _MAX_COMPARISONS
+        return search_file(fd, self._query) if is_small else None
 
     def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
         """Search in the worker: one batch is always under way while the previous one's answers are read."""
@@ -85,20 +95,29 @@ class FileSearch:
         for file in files:
             try:
                 answer = self._worker.receive(self._ctx)
-                answer = self._search_moved(file) if answer[0] == "moved" else answer
+                answer = self._search_alone(file) if answer[0] == "moved" else answer
             except OutOfTime:
-                raise SearchStopped(f"stopped after {self._timeout_s:g} s near {file.path}") from None
+                raise self._stopped(file) from None
             yield file, answer
 
-    def _search_moved(self, file: ListedFile) -> SearchAnswer:
-        """Search a file whose inode differs from the listed one, as on layered file systems, without following links."""
+    def _search_alone(self, file: ListedFile) -> SearchAnswer:
+        """Search one file in the second worker, without following links.
+
+        Its inode may differ from the listed one, as on layered file systems.
+        """
         try:
             with open_file(file.real) as fd:
                 inode = os.fstat(fd).st_ino
         except (OSError, ToolError):
             return _UNREADABLE
         self._second_worker.send([(file.real, inode)])
-        return self._second_worker.receive(self._ctx)
+        try:
+            return self._second_worker.receive(self._ctx)
+        except OutOfTime:
+            raise self._stopped(file) from None
+
+    def _stopped(self, file: ListedFile) -> SearchStopped:
+        return SearchStopped(f"stopped after {self._timeout_s:g} s near {file.path}")
 
     def close(self) -> None:
         self._worker.close()
