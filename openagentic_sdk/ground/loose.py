@@ -17,10 +17,15 @@ def _finite(text: str) -> float | None:
 _DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite)
 # The decoder's inner function, without its search for white space around the value.
 _scan = vars(_DECODER)["scan_once"]
+MAX_JSON_VALUES = 3_000_000  # of one text; once parsed, as many small ones take some 200 MB
 
 
 def read_json(text: str) -> Any:
-    """Parse a JSON text; NaN and infinities become None. Raises `ValueError`."""
+    """Parse a JSON text; NaN and infinities become None. Raises `ValueError`, also for more than `MAX_JSON_VALUES`."""
+    if (
+        len(text) > MAX_JSON_VALUES < text.count(",") + text.count("[") + text.count("{")
+    ):  # also those inside of strings
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     try:
         value, end = _scan(text, 0)
     except StopIteration:

@@ -45,6 +45,7 @@ from .endpoint import EndpointArguments, EndpointProvider
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
 from .quirks import Quirks
+from .wire.growing import check_part_count
 from .wire.reading import LINGER_AFTER_FINISH_S, Reading
 
 _MAX_EDITS = 8
@@ -297,6 +298,7 @@ class MessageReading(Reading):
     def _open_block(self, index: int, block: Mapping[str, Any]) -> list[StreamEvent]:
         if index in self._blocks or self._stopped:
             raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
+        check_part_count(len(self._blocks) + 1)
         self._blocks[index] = dict(block)
         self._has_calls_behind |= self._stop_reason is not None and block.get("type") == "tool_use"
         if block.get("type") == "text" and as_text(block.get("text")):
@@ -315,16 +317,17 @@ class MessageReading(Reading):
             self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
             return []
         block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+        check_part_count(len(self._blocks))
         if kind == "text_delta" and as_text(delta.get("text")):
-            block["text"] = as_text(block.get("text")) + delta["text"]
+            self._growing.add(block, "text", delta["text"])
             return [TextDelta(delta["text"])]
         if kind == "thinking_delta" and as_text(delta.get("thinking")):
-            block["thinking"] = as_text(block.get("thinking")) + delta["thinking"]
+            self._growing.add(block, "thinking", delta["thinking"])
             return [ReasoningPiece(delta["thinking"])]
         if kind == "signature_delta":
-            block["signature"] = as_text(block.get("signature")) + as_text(delta.get("signature"))
+            self._growing.add(block, "signature", as_text(delta.get("signature")))
         elif kind == "citations_delta":
-            block["citations"] = [*as_list(block.get("citations")), delta.get("citation")]
+            self._growing.add(block, "citations", as_mapping(delta.get("citation")))
         return []
 
     def _calls(self) -> list[ToolCall]:

@@ -32,6 +32,7 @@ from .failures import cut_answer, error_in_body, unexpected
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for
+from .wire.growing import check_part_count
 from .wire.reading import Reading
 
 _QUIRKS = Quirks(
@@ -184,7 +185,7 @@ class ResponseReading(Reading):
         self._by_place: dict[Any, int] = {}
         self._by_id: dict[Any, int] = {}
         self._ended: set[int] = set()
-        self._arguments: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}  # in pieces
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal = False
@@ -269,13 +270,14 @@ class ResponseReading(Reading):
 
     def _add_arguments(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         place = self._find_call(chunk)
-        self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
+        self._arguments.setdefault(place, []).append(as_text(chunk.get("delta")))
         return []
 
     def _end_arguments(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         place = self._find_call(chunk)
         whole = as_text(chunk.get("arguments")) or as_text(chunk.get("input"))
-        self._arguments[place] = whole or self._arguments.get(place, "")
+        if whole:
+            self._arguments[place] = [whole]
         self._ended.add(place)
         return []
 
@@ -311,7 +313,7 @@ class ResponseReading(Reading):
             self._ended = {n for n, item in enumerate(final) if _is_whole(item)}
         elif not final:
             # Some servers mark only the end of the whole. A call without arguments may have been incomplete then.
-            self._ended |= {n for n, text in self._arguments.items() if text and not _is_cut(self._items[n])}
+            self._ended |= {n for n, pieces in self._arguments.items() if any(pieces) and not _is_cut(self._items[n])}
         else:
             # The final response is authoritative: a call that is missing from it was withdrawn.
             final_items = {one[key]: one for one in final for key in ("id", "call_id") if one.get(key) is not None}
@@ -328,6 +330,7 @@ class ResponseReading(Reading):
 
     def _put(self, place: int, item: dict[str, Any]) -> None:
         """Add an item, or replace the existing one."""
+        check_part_count(place + 1)
         self._items[place : place + 1] = [item]
         for index, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
             if key is not None:
@@ -358,7 +361,7 @@ class ResponseReading(Reading):
             HeardCall(
                 as_text(item.get("call_id")) or as_text(item.get("id")),
                 TOOL_SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
-                _arguments(item, self._arguments.get(place, "")),
+                _arguments(item, "".join(self._arguments.get(place, ()))),
                 ended=place in self._ended,
                 caller=vendor_caller(item),
             )

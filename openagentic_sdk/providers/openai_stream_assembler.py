@@ -19,6 +19,7 @@ from .base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall,
 from .calls import HeardCall, finish_calls, read_arguments
 from .failures import cut_answer
 from .think_tags import ThinkTagSplitter
+from .wire.growing import GrowingFields, check_part_count
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
 _FACTS = ("model", "service_tier", "system_fingerprint")
@@ -145,6 +146,7 @@ class ToolCallAssembler:
         return self._open() if _name_in(entry) or not self._slots else self._slots[-1]
 
     def _open(self) -> _Slot:
+        check_part_count(len(self._slots) + 1)
         self._slots.append(_Slot())
         return self._slots[-1]
 
@@ -178,6 +180,7 @@ class ChatAssembler:
         self._reasoning: list[str] = []
         self._reasoning_fields: dict[str, list[str]] = {}
         self._details: list[dict[str, Any]] = []
+        self._growing = GrowingFields()  # of the details
         self._message_extras: dict[str, Any] = {}
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
@@ -231,6 +234,7 @@ class ChatAssembler:
             end = "a finish reason or an end marker: the connection was cut, or the endpoint does not end its streams"
             raise cut_answer("".join(self._text), end)
         extras = {**self._message_extras, **{name: "".join(pieces) for name, pieces in self._reasoning_fields.items()}}
+        self._growing.settle()
         if self._details:
             extras["reasoning_details"] = self._details
         output = ModelOutput(
@@ -367,6 +371,7 @@ class ChatAssembler:
         for item in as_list(citations):
             citation = {"type": "url", "url": item} if isinstance(item, str) else item
             if isinstance(citation, Mapping):
+                check_part_count(len(self._citations) + 1)
                 self._citations.setdefault(json.dumps(citation, sort_keys=True), citation)
 
     def _take_details(self, details: Sequence[Mapping[str, Any]]) -> None:
@@ -377,10 +382,11 @@ class ChatAssembler:
             if same and not (last.get("id") and detail.get("id") and last["id"] != detail["id"]):
                 for key, value in detail.items():
                     if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
-                        last[key] += value
+                        self._growing.add(last, key, value)
                     elif value is not None:
                         last[key] = value
             else:
+                check_part_count(len(self._details) + 1)
                 self._details.append(dict(detail))
 
     def _show_content(self, text: str) -> None:

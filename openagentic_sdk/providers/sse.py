@@ -17,6 +17,8 @@ from ..errors import ProviderResponseError
 # Two orders of magnitude above the largest event in recorded traffic; an endless line must not exhaust the memory.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
+_LINE_BYTES = 50  # what an empty line of data takes in memory
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -105,7 +107,7 @@ class SSEDecoder:
         return events
 
     def _take_data(self, value: bytes) -> None:
-        self._data_bytes += len(value)
+        self._data_bytes += len(value) + _LINE_BYTES
         self._check_size(self._data_bytes)
         self._data.append(value.decode("utf-8", "replace"))
 

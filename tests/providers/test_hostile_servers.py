@@ -320,6 +320,13 @@ class Bodies(HostileCase):
         with Server(script) as server:
             self.assertEqual((await ask(provider_for(server))).assistant_text, "Hello")
 
+    async def test_interim_answers_without_end_are_not_waited_for(self) -> None:
+        def script(connection: Connection, request: Request) -> None:
+            connection.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 101)
+            connection.stream(GOOD)
+
+        await self.ends_with(script, ProviderResponseError, "more than 100 interim answers")
+
 
 class ErrorsInPlaceOfAnswers(HostileCase):
     async def test_every_shape_of_error_body_gives_its_message(self) -> None:

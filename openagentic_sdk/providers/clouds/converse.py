@@ -27,6 +27,7 @@ from ..content import ContentPart, cannot_carry, read_parts
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
 from ..wire.exchange import BodyReader
+from ..wire.growing import check_part_count
 from ..wire.reading import LINGER_AFTER_FINISH_S, Reading
 from .bedrock import BedrockEndpoint
 from .event_stream import EventStreamReader
@@ -120,6 +121,7 @@ class ConverseReading(Reading):
         elif kind == "contentBlockStart":
             start = as_mapping(chunk.get("start"))
             self._blocks[place] = {key: dict(as_mapping(value)) for key, value in start.items()}
+            check_part_count(len(self._blocks))
         elif kind == "contentBlockDelta":
             return self._grow(place, as_mapping(chunk.get("delta")))
         elif kind == "contentBlockStop":
@@ -178,22 +180,23 @@ class ConverseReading(Reading):
 
     def _grow(self, place: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         block = self._blocks.setdefault(place, {})
+        check_part_count(len(self._blocks))
         if text := as_text(delta.get("text")):
-            block["text"] = as_text(block.get("text")) + text
+            self._growing.add(block, "text", text)
             return [TextDelta(text)]
         if use := as_mapping(delta.get("toolUse")):
             if "toolUse" not in block:
                 raise GarbledResponseError("the endpoint sent arguments for a block that is not a call")
             self._inputs.setdefault(place, []).append(as_text(use.get("input")))
         if results := as_mappings(delta.get("toolResult")):
-            result = block.setdefault("toolResult", {})
-            result["content"] = [*result.get("content", ()), *results]
+            for one in results:
+                self._growing.add(block.setdefault("toolResult", {}), "content", one)
         thought = as_mapping(delta.get("reasoningContent"))
         if redacted := as_text(thought.get("redactedContent")):
             block["reasoningContent"] = {"redactedContent": redacted}
         elif thought:
             reasoning = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
-            reasoning["text"] += as_text(thought.get("text"))
+            self._growing.add(reasoning, "text", as_text(thought.get("text")))
             if signature := as_text(thought.get("signature")):
                 reasoning["signature"] = signature
             return [ReasoningPiece(piece)] if (piece := as_text(thought.get("text"))) else []

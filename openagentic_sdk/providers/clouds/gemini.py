@@ -31,6 +31,7 @@ from ..controls import UNSIGNED
 from ..endpoint import EndpointArguments, EndpointProvider
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
+from ..wire.growing import check_part_count
 from ..wire.reading import LINGER_AFTER_FINISH_S, Reading
 from .pieces import CallInPieces
 
@@ -181,6 +182,7 @@ class GeminiReading(Reading):
             self._has_calls_behind |= self._finish_reason is not None and "functionCall" in part
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
             for item in as_mappings(as_mapping(first.get(holder)).get(key)):
+                check_part_count(len(self._citations) + 1)
                 self._citations.setdefault(json.dumps(item, sort_keys=True), item)
         self._logprobs = first.get("logprobsResult") or self._logprobs
         reason = as_text(first.get("finishReason"))
@@ -246,8 +248,9 @@ class GeminiReading(Reading):
         # Text arrives in many parts, which are joined unless they have other fields. A signature ends its part.
         joins = set(part) <= {"text", "thought"} and set(last) <= {"text", "thought"} and "text" in last
         if joins and "text" in part and bool(part.get("thought")) == bool(last.get("thought")):
-            last["text"] = as_text(last.get("text")) + text
+            self._growing.add(last, "text", text)
         elif not _is_empty(part):
+            check_part_count(len(self._parts) + 1)
             self._parts.append(part)
         if not text:
             return []

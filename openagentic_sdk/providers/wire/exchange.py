@@ -7,7 +7,6 @@ requests with plain JSON (errors above all) and plain requests with streams.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from ...errors import GarbledResponseError, ProviderError, ProviderResponseError
 from ...ground.frozen import frozen
 from ...ground.loose import read_json
+from ...ground.patterns import regex
 from ..chat_request import encode_request, sendable
 from ..failures import http_error, read_error_text, secrets_of
 from ..sse import SSEDecoder, SSEEvent
@@ -30,6 +30,10 @@ Sign = Callable[[str, dict[str, str], bytes], Awaitable[dict[str, str]]]
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_COMMENT_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
+# White space, and comments with their line ends.
+_KEEP_ALIVES = regex(rb"(?:[ \t\n\r\v\f]|:[^\r\n]*[\r\n])*+")
+# Of a JSON body, which is parsed at once: twice the default of `max_answer_bytes`.
+_MAX_JSON_BYTES = 32 * 1024 * 1024
 
 
 @frozen
@@ -65,6 +69,10 @@ class BodyReader:
             return events
         if self._json is not None:
             self._json += chunk
+            if len(self._json) > _MAX_JSON_BYTES:
+                raise ProviderResponseError(
+                    f"the endpoint sent a JSON body of more than {_MAX_JSON_BYTES} bytes, which exceeds the limit"
+                )
             return []
         self._head = _without_keep_alives(self._head + chunk)
         # The first line is a comment that has not ended; a server may send those for minutes while a request is queued.
@@ -283,7 +291,4 @@ class Wire:
 
 def _without_keep_alives(head: bytes) -> bytes:
     """The start of a body without the white space and comments that kept the connection open before it."""
-    head = head.removeprefix(_BOM).lstrip()
-    while head.startswith(b":") and (line := re.match(rb":[^\r\n]*[\r\n]", head)):
-        head = head[line.end() :].lstrip()
-    return head
+    return _KEEP_ALIVES.sub(b"", head.removeprefix(_BOM), count=1)

@@ -35,6 +35,7 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
 _MAX_REDIRECTS = 3
+_MAX_INTERIM_ANSWERS = 100
 # Vendors keep connections open for minutes, llama.cpp and Node for 5 s; one closed meanwhile is detected before use.
 _MAX_IDLE_S = 60.0
 _MAX_KEPT_PER_HOST = 64
@@ -188,15 +189,17 @@ class _NotSent(ConnectionResetError):
 class _Response(HTTPResponse):
     """http.client's response, corrected: the original mistakes any 1xx answer except 100 for the final one.
 
-    103 Early Hints precede the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
+    103 Early Hints precede the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers;
+    we read 100.
     """
 
     def _read_status(self) -> tuple[str, int, str]:
-        while True:
+        for _ in range(_MAX_INTERIM_ANSWERS):
             status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
             if not 100 <= status[1] < 200 or status[1] == 101:
                 return status
             parse_headers(self.fp)
+        raise HTTPException(f"got more than {_MAX_INTERIM_ANSWERS} interim answers")
 
 
 class _HttpExchange:

@@ -13,6 +13,7 @@ from ..base import ModelOutput, StreamEvent
 from ..failures import cut_answer, error_in_body, unexpected
 from ..sse import SSEEvent
 from .exchange import LastEvents, Whole
+from .growing import GrowingFields
 
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
@@ -25,7 +26,8 @@ class Reading(ABC):
     `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
     `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
     after it is ignored. `is_broken` means that the connection failed or the last event was truncated. `raw`, if it is a
-    list, collects the answer verbatim. `notices` report what was omitted from the request. Whatever an endpoint sends,
+    list, collects the answer verbatim. `notices` report what was omitted from the request.
+    `_growing` holds what was added to fields of blocks until `conclude` is called. Whatever an endpoint sends,
     `take` and `finish` raise only `ProviderError`s.
     """
 
@@ -39,6 +41,7 @@ class Reading(ABC):
         self._used_ids = used_ids
         self._origin = origin
         self._count = 0
+        self._growing = GrowingFields()
 
     @abstractmethod
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
@@ -88,6 +91,7 @@ class Reading(ABC):
         Text before a broken end may be complete. Calls are complete only if their end arrived.
         """
         with _understood():
+            self._growing.settle()
             rest, output = self.conclude()
         # A call whose arguments are complete may still be one of several, of which the rest was lost: none of them may
         # run.

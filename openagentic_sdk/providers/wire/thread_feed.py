@@ -96,6 +96,8 @@ class ThreadFeed:
 
     async def take(self) -> list[Any]:
         """All waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
+        if self._items:
+            await asyncio.sleep(0)  # or a thread that is always faster would keep the loop from anything else
         while True:
             # Reset before the queue is emptied: an item that is put afterwards then wakes the loop again.
             self._is_notified = False
