@@ -361,7 +361,7 @@ class Limits(WithAdvice):
     $OPENAGENTIC_SDK_LIMITS, otherwise limits.toml in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists).
     """
     max_answer_bytes: Positive = AgentRuntime.max_answer_bytes
-    """The maximum size of one answer of a model: text, reasoning and calls together."""
+    """The maximum size of one answer of a model: text, reasoning and calls together. An answer has at most 2,000 calls."""
     max_subagent_depth: int = 3
     """The maximum nesting depth of subagents."""
     defer_tools: Literal["auto", "off"] = "auto"

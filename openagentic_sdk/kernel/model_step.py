@@ -69,8 +69,8 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
-# It goes back to the vendor with every later request.
-_MAX_CALLER_BYTES = 2_000
+# Callers and ids, which may hold a signature, go back with every later request; each call takes several events in the log.
+_MAX_CALLER_BYTES, _MAX_ID_CHARS, MAX_CALLS = 2_000, 16_384, 2_000
 
 
 @frozen
@@ -119,7 +119,7 @@ class AnswerRoom:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._size_bytes = 0
+        self._size_bytes = self._call_count = 0
 
     def take(self, piece: str) -> tuple[str, str | None]:
         """Return as much of a piece as fits, and the reason why the answer ends here, or None if it may continue."""
@@ -139,19 +139,18 @@ class AnswerRoom:
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
         """Return the reason why the answer ends with this event, or None if it fits."""
-        if isinstance(event, wire.TextDelta | wire.ReasoningPiece):
-            return self.take(event.delta)[1]
-        if isinstance(event, wire.ToolCallReady):
-            call = event.tool_call
-            return self.take(f"{call.name}{call.raw_arguments or call.arguments}")[1]
-        return None
+        if not isinstance(event, wire.ToolCallReady):
+            return self.take(event.delta)[1] if isinstance(event, wire.TextDelta | wire.ReasoningPiece) else None
+        call, self._call_count = event.tool_call, self._call_count + 1
+        stopped = f"the model's answer has more than {MAX_CALLS:,} calls" if self._call_count > MAX_CALLS else None
+        return stopped or self.take(f"{call.name}{call.raw_arguments or call.arguments}")[1]
 
     def take_output(self, output: wire.ModelOutput) -> tuple[str, str | None]:
         """Return as much of a complete answer's text as fits, and the reason why it is too long, or None if it is not.
 
         The complete answer replaces the pieces that came before.
         """
-        self._size_bytes = 0
+        self._size_bytes = self._call_count = 0
         text, stopped = self.take(output.assistant_text or "")
         stopped = self.take(output.reasoning or "")[1] or stopped
         for call in output.tool_calls:
@@ -321,7 +320,7 @@ class _IncomingAnswer:
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
             # Results are found by id, and some endpoints send none, or the same ones in each answer.
-            while not call_id or call_id in earlier or call_id in used_ids:
+            while not 0 < len(call_id) <= _MAX_ID_CHARS or call_id in earlier or call_id in used_ids:
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
             used_ids.add(call_id)
             caller = _vendor_caller(call)

@@ -582,6 +582,35 @@ class LongAnswerTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="go", options=options)
         self.assertEqual((result.stop_reason, "tool.use" in {event.type for event in result.events}), ("budget", False))
 
+    async def test_an_answer_of_too_many_calls_runs_none_of_them(self):
+        async def many(**_):
+            return ModelOutput("", [ToolCall(f"call {n}", "made", {}) for n in range(2_001)])
+
+        async def many_in_a_stream(**_):
+            while True:
+                yield ToolCallReady(ToolCall("call", "made", {}))
+
+        for work in (many, many_in_a_stream):
+            result = await run(
+                prompt="go", options=options_for([], provider=Model(work), tools=[Made(lambda input: "ok")])
+            )
+            with self.subTest(work.__name__):
+                self.assertEqual(
+                    (result.stop_reason, result.error_message),
+                    ("budget", "the model's answer has more than 2,000 calls"),
+                )
+                self.assertNotIn("tool.use", {event.type for event in result.events})
+
+    async def test_an_id_that_is_too_long_is_replaced(self):
+        async def once(*, messages, **_):
+            return ModelOutput(
+                "done" if len(messages) > 2 else "", [] if len(messages) > 2 else [ToolCall("x" * 20_000, "made", {})]
+            )
+
+        result = await run(prompt="go", options=options_for([], provider=Model(once), tools=[Made(lambda input: "ok")]))
+        [use] = [event for event in result.events if event.type == "tool.use"]
+        self.assertEqual((use.tool_use_id, result.final_text), ("call_1_0", "done"))
+
     async def test_a_summary_is_bounded_too(self):
         async def endless_stream():
             while True:
