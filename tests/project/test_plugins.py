@@ -64,6 +64,13 @@ class PluginTest(PluginTestCase):
         self.assertEqual((self.command("remove", "notes")[0], self.command("remove", "notes")[0]), (0, 1))
         self.assertNotIn("notes:jot", self.skills())
 
+    def test_a_folder_without_anything_of_a_plugin_is_not_added(self) -> None:
+        self.write({"empty/notes.txt": "", "empty/scripts/run.sh": ""})
+        code, out = self.command("add", str(self.project / "empty"))
+        self.assertEqual(code, 2)
+        self.assertIn("contains no plugin that can be added: give a folder with .claude-plugin/plugin.json", out)
+        self.assertNotIn("empty", self.command("list")[1])
+
     def test_the_plugins_of_a_marketplace_count_once_settings_switch_them_on(self) -> None:
         self.assertEqual(self.command("add", str(self.market)), (0, f"added notes@house\n{OFF}"))
         self.assertNotIn("notes:jot", self.skills())

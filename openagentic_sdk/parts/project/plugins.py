@@ -105,6 +105,10 @@ class Plugin:
         return all_hooks
 
 
+# One of these makes a folder a plugin.
+_PLACES = (MANIFEST, "SKILL.md", "skills", "commands", "agents", "output-styles", "hooks/hooks.json", ".mcp.json")
+
+
 @frozen
 class PluginSet:
     """The usable plugins with their contents, and the problems found in them and in the others."""
@@ -146,6 +150,8 @@ class PluginRegistry:
         listed: list[ListedPlugin | None] = [None]
         if is_marketplace(root):
             listed = [*listed_plugins(root, wrong)]
+        elif not any(_has(root, name) for name in _PLACES):
+            listed = []
         added: dict[str, dict[str, str]] = {}
         for one in listed:
             place, key = (root, f"{_name_of(root)}@local") if one is None else (one.folder, one.id)
