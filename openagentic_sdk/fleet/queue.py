@@ -152,7 +152,9 @@ class Queue:
         self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
         # Whether the last claim found a run: the next one will find another, and need not look before it blocks writers.
-        self._found = False
+        # The first claim of a process always blocks: after a restart of the machine, its transaction shortens the leases of
+        # the workers that are gone (`SteadyClock.start`).
+        self._found = True
 
     # --- enqueuing -----------------------------------------------------------------------------------------------------
 

@@ -111,6 +111,13 @@ class FleetTest(unittest.TestCase):
         """Let the lease of a dead worker expire now. Unlike a short lease, this cannot affect a worker that is only slow."""
         self._set_time(run_id, "lease_until", "running")
 
+    def expire_all_of(self, worker: Python) -> None:
+        """Let all leases of a worker expire now that is dead or stopped."""
+        tables = self.fleet.queue.tables
+        where = "state = 'running' AND owner LIKE %s"
+        command = f"UPDATE openagentic_runs SET lease_until = {tables.now} - 1 WHERE {where} RETURNING id"
+        tables.change(lambda execute: execute(command, (f"%:{worker.pid}:%",)))
+
     def make_due(self, run_id: int) -> None:
         """End the delay of a queued run now."""
         self._set_time(run_id, "run_at", "queued")

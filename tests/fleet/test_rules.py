@@ -589,6 +589,17 @@ class JumpingClock(RulesTest):
         assert found is not None
         self.assertEqual(found.id, due)
 
+    def test_an_idle_worker_takes_over_soon_after_a_restart_of_the_machine_whatever_the_lease(self) -> None:
+        first, after = self.stores_at(0, 0)
+        first.queue.add(_run())
+        claimed = first.queue.claim(Claimer("a worker", 36_000.0, ("a",)))
+        assert claimed is not None
+        self.change(first, "UPDATE openagentic_clock SET boot = 'earlier ' || boot")
+        self.assertIsNone(after.queue.claim(WHO))  # nothing is due yet, so it need not write
+        left_s = after.queue.find(claimed.id).lease_left_s
+        assert left_s is not None
+        self.assertTrue(left_s <= MOST_AFTER_BOOT_S, left_s)
+
     def test_after_a_restart_of_the_machine_with_its_clock_far_back_nothing_waits_for_the_calendar(
         self,
     ) -> None:
