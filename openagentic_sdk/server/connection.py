@@ -38,11 +38,14 @@ MAX_REQUESTS = 1000
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection. `app` is called once per request; `everyone` contains the open connections of a server."""
+    """A connection. `app` is called once per request; `everyone` contains the open connections of a server, which are at
+    most `max_connections`.
+    """
 
-    def __init__(self, app: App, everyone: set[HttpConnection]) -> None:
+    def __init__(self, app: App, everyone: set[HttpConnection], max_connections: int) -> None:
         self._app = app
         self._everyone = everyone
+        self._max_connections = max_connections
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._exchange: AsgiExchange | WebSocket | None = None
@@ -60,6 +63,12 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if len(self._everyone) >= self._max_connections:
+            error = f"{self._max_connections} connections are open, which is the limit: try again later"
+            self._answer(RequestRefusedError(503, error), (b"retry-after", b"1"))
+            self._is_deaf = True
+            transport.close()
+            return
         self._everyone.add(self)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -279,11 +288,16 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, error: RequestRefusedError, *, begun: bool = False) -> None:
         """Respond to a malformed request and close: the start of the next request cannot be determined."""
-        if not begun and not self.is_gone and self._transport is not None:
-            body = f"{error}\n".encode()
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
-            self._transport.write(response_head(error.status, [*headers, (b"connection", b"close")]) + body)
+        if not begun:
+            self._answer(error)
         self._linger()
+
+    def _answer(self, error: RequestRefusedError, *headers: tuple[bytes, bytes]) -> None:
+        if not self.is_gone and self._transport is not None:
+            body = f"{error}\n".encode()
+            kind = (b"content-type", b"text/plain; charset=utf-8")
+            all_headers = [kind, (b"content-length", b"%d" % len(body)), *headers, (b"connection", b"close")]
+            self._transport.write(response_head(error.status, all_headers) + body)
 
     def _linger(self) -> None:
         """Close after a response, but first discard input for a moment: a reset could make the client lose the response."""

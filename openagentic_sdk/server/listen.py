@@ -19,17 +19,23 @@ from .connection import App, AsgiMessage, HttpConnection
 
 BACKLOG = 1024
 MAX_FILES = 65536
+# Files that connections leave to stores, tools and connections to models; with few files, a quarter of them.
+KEPT_FILES = 512
 # How long open responses have at the end, after the application's own grace period.
 CLOSE_GRACE_S = 2.0
 
 
 class SmallServer:
-    """Serves `app` on `host` and `port` (0: any free one), from `start` to `stop`."""
+    """Serves `app` on `host` and `port` (0: any free one), from `start` to `stop`.
 
-    def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    More than `max_connections` are answered with 503; by default, the limit of open files determines their number.
+    """
+
+    def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0, max_connections: int | None = None) -> None:
         self._app = app
         self._host = host
         self._port = port
+        self._max_connections = max_connections
         self._connections: set[HttpConnection] = set()
         self._listening: asyncio.Server | None = None
         self._lifespan = _Lifespan(app)
@@ -51,10 +57,11 @@ class SmallServer:
         raises.
         """
         loop = asyncio.get_running_loop()
+        connect = partial(
+            HttpConnection, self._app, self._connections, self._max_connections or _room_for_connections()
+        )
         try:
-            self._listening = await loop.create_server(
-                partial(HttpConnection, self._app, self._connections), self._host, self._port, backlog=BACKLOG
-            )
+            self._listening = await loop.create_server(connect, self._host, self._port, backlog=BACKLOG)
         except OSError as error:
             raise OptionsError(
                 f"cannot listen on {self._host} port {self._port}: {error.strerror or error}; choose another port"
@@ -119,6 +126,17 @@ def _allow_many_connections() -> None:
     limit = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+
+
+def _room_for_connections() -> int:
+    """How many connections may be open without taking the files that runs need."""
+    try:
+        import resource
+    except ImportError:
+        return MAX_FILES
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    files = MAX_FILES if files == resource.RLIM_INFINITY else files
+    return max(1, files - min(KEPT_FILES, files // 4))
 
 
 class _Lifespan:

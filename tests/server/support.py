@@ -234,6 +234,7 @@ class Served(Client):
 
     def __init__(self, registry: Agents | None = None, **settings: Any) -> None:
         settings = {"store": MemorySessionStore(), "auth": TOKEN, "grace_s": 2.0, **settings}
+        self._max_connections = settings.pop("max_connections", None)
         self.application = app(registry or agents(), **settings)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -245,7 +246,7 @@ class Served(Client):
 
     async def _run(self) -> None:
         self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        self.server = SmallServer(self.application)
+        self.server = SmallServer(self.application, max_connections=self._max_connections)
         await self.server.start()
         self._ready.set()
         await self._end.wait()

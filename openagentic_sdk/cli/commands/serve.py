@@ -88,6 +88,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="the maximum number of parallel runs (default: %(default)s)",
     )
+    limits.add_argument(
+        "--max-connections",
+        type=positive,
+        metavar="N",
+        help="the maximum number of open connections, which are otherwise limited by the open files that the system allows",
+    )
     about = "the time for runs to finish at shutdown (default: %(default)s)"
     limits.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS", help=about)
 
@@ -137,7 +143,8 @@ def run(args: argparse.Namespace) -> int:
                 threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
         sys.stdout.flush()
 
-    asyncio.run(SmallServer(application, host=args.host, port=args.port).serve(tell))
+    server = SmallServer(application, host=args.host, port=args.port, max_connections=args.max_connections)
+    asyncio.run(server.serve(tell))
     return OK
 
 
