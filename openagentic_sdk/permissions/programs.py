@@ -509,6 +509,8 @@ def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
     is_listing = not lister.needs or any(set(needed) <= {*letters, *long} for needed in lister.needs.split())
     if not is_listing or not set(letters) <= set(lister.letters) or letters.count("f") > 1:
         return None
+    if "d" in letters and "c" not in letters:  # in `xz -ld` the last letter decides, and it unpacks
+        return None
     archives = operands if lister.all else operands[:1]
     # Another machine's archive, a file with further arguments, a pattern that unzip expands itself.
     if not archives or any(":" in word or word.startswith("@") for word in operands) or IS_GLOB.search(operands[0]):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
+import gzip
+import lzma
 import os
 import random
 import string
 import subprocess
+import tarfile
 import unittest
+import zipfile
 from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -31,6 +36,11 @@ _WORDS = (
     "x",
     "+%s",
     "s/x/y/w new",
+    "x.gz",
+    "x.xz",
+    "x.bz2",
+    "x.tar",
+    "x.zip",
     "w new",
     "1p",
     "$p",
@@ -51,6 +61,10 @@ def random_call(rng: random.Random) -> str:
 def _option(rng: random.Random, name: str) -> str:
     if name == "find":
         return rng.choice((*sorted(FIND_WORDS), *sorted(FIND_VALUED), *sorted(OPTIONS["find"].words)))
+    if name in LISTERS and rng.random() < 0.7:
+        return rng.choice(("-", "-", "")) + "".join(
+            rng.choice(f"{LISTERS[name].letters}dxc") for _ in range(rng.choice((1, 2, 2, 3)))
+        )
     if rng.random() < 0.3:
         reader = READERS.get(name)
         known = (*reader.long, *reader.long_valued) if reader else ("expression", "in-place")
@@ -65,6 +79,15 @@ def _word(rng: random.Random, name: str) -> str:
 
 @unittest.skipIf(BASH is None, "bash is not installed")
 class ReadingPrograms(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        for name, compress in {"x.gz": gzip.compress, "x.xz": lzma.compress, "x.bz2": bz2.compress}.items():
+            (self.root / name).write_bytes(compress(b"x\n"))
+        with tarfile.open(self.root / "x.tar", "w") as archive:
+            archive.add(self.root / "README.md", "new")
+        with zipfile.ZipFile(self.root / "x.zip", "w") as packed:
+            packed.writestr("new", "x\n")
+
     def snapshot(self) -> dict[str, tuple[int, int, bytes]]:
         found = {}
         for path in sorted(self.outside.rglob("*")):
