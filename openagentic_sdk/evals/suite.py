@@ -21,7 +21,8 @@ from ..events import Outcome, StopReason
 from ..ground.disk import read_toml
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
-from ..ground.schemas import Schema, compiled
+from ..ground.schemas import compiled
+from ..ground.schemas.reading import Schema
 from ..ground.schemas.typed import json_schema
 from ..ground.system import working_dir
 from ..ground.threads import error_words

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
@@ -17,8 +17,10 @@ from ..ground.text import Redact
 from ..kernel.tool import Secrets, ToolContext
 from .labels import ToolLabels
 from .schema import integer, object_schema, string
-from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web.fetch import FetchAnswer, FetchingTool, FetchRequest, FetchSignal, resolve
+
+if TYPE_CHECKING:
+    from .web.address import IPAddress, WebUrl
 
 MAX_BODY_BYTES = 5 * 1024 * 1024
 MAX_REDIRECTS = 5
@@ -108,9 +110,13 @@ class WebFetchTool(FetchingTool):
         )
 
     def _parse(self, url: str) -> WebUrl:
+        from .web.address import parse_web_url  # only runs that fetch pages need its tables of networks
+
         return parse_web_url(url, allow_local_names=self._allow_private_networks)
 
     def _checked_addresses(self, url: WebUrl) -> list[IPAddress]:
+        from .web.address import check_addresses, refusal_of
+
         literal = url.literal
         if literal is not None:
             reason = refusal_of(literal, allow_private_networks=self._allow_private_networks)

@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from typing import Any
 
 from ..errors import ToolError
@@ -17,7 +16,6 @@ from ..ground.loose import as_mapping, as_mappings
 from ..kernel.tool import ToolContext
 from .labels import ToolLabels
 from .schema import array, integer, object_schema, string
-from .web.address import parse_web_url
 from .web.fetch import FetchingTool, FetchRequest, FetchSignal, resolve
 from .web_fetch import ask
 
@@ -106,6 +104,10 @@ def _text(value: Any) -> str:
 
 
 def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:
+    from ipaddress import ip_address  # only runs that search the web need addresses
+
+    from .web.address import parse_web_url
+
     service, body = parse_web_url(url), json.dumps(payload).encode("utf-8")
     try:
         addresses = [ip_address(answer) for answer in resolve(service.host)]

@@ -13,7 +13,7 @@ from typing import Any
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
 from openagentic_sdk.errors import ProviderHTTPError, ToolInputError
 from openagentic_sdk.events import ModelContext, ModelRetry, ToolUse
-from openagentic_sdk.ground.schemas import Schema
+from openagentic_sdk.ground.schemas.reading import Schema
 from openagentic_sdk.parts.mcp.definitions import read_schema
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider

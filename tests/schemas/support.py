@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import ToolInputError
-from openagentic_sdk.ground.schemas import Schema
 from openagentic_sdk.ground.schemas.checker import TYPES
+from openagentic_sdk.ground.schemas.reading import Schema
 
 SUITE = os.environ.get("OPENAGENTIC_TEST_SCHEMA_SUITE")
 NO_SUITE = "OPENAGENTIC_TEST_SCHEMA_SUITE names no folder of json-schema-org/JSON-Schema-Test-Suite"

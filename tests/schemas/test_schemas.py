@@ -12,9 +12,10 @@ from typing import Any
 from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.errors import OptionsError, ToolInputError
 from openagentic_sdk.events import PermissionDecision, ToolResult, ToolStarted
-from openagentic_sdk.ground.schemas import Schema, compiled
+from openagentic_sdk.ground.schemas import compiled
 from openagentic_sdk.ground.schemas.checker import MAX_STEPS
 from openagentic_sdk.ground.schemas.expressions import Expression, expression
+from openagentic_sdk.ground.schemas.reading import Schema
 from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema
 from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.parts.mcp.tools import RemoteTool

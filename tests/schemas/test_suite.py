@@ -6,8 +6,9 @@ import importlib.util
 import unittest
 
 from openagentic_sdk.errors import ToolInputError
-from openagentic_sdk.ground.schemas import Schema, checker, reading
+from openagentic_sdk.ground.schemas import checker, reading
 from openagentic_sdk.ground.schemas.checker import SchemaRun
+from openagentic_sdk.ground.schemas.reading import Schema
 from tests.size import LARGE, full_size
 
 from .support import NO_SUITE, SUITE, Random, suite_groups, words

@@ -1,7 +1,35 @@
-"""JSON schemas as data: read once, then used to check values in a bounded number of steps."""
+"""JSON schemas as data: read once, then used to check values in a bounded number of steps.
+
+The functions here load the checker on their first call: a run in which no tool is called does not need it.
+"""
 
 from __future__ import annotations
 
-from .reading import Schema, compiled, require_checkable, validate
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Schema", "compiled", "require_checkable", "validate"]
+if TYPE_CHECKING:
+    from .reading import Schema
+
+__all__ = ["compiled", "require_checkable", "validate"]
+
+
+def compiled(source: Mapping[str, Any]) -> Schema:
+    """The schema, read once as long as the source is the same object."""
+    from . import reading
+
+    return reading.compiled(source)
+
+
+def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
+    """Like `Schema(schema).check`, for a schema that is used once."""
+    from . import reading
+
+    return reading.Schema(schema).check(value, what)
+
+
+def require_checkable(schema: Mapping[str, Any], what: str) -> None:
+    """Raise `OptionsError` if part of the caller's own schema could not be checked."""
+    from . import reading
+
+    reading.require_checkable(schema, what)

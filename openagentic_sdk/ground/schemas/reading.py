@@ -81,11 +81,6 @@ def compiled(source: Mapping[str, Any]) -> Schema:
     return schema
 
 
-def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
-    """Like `Schema(schema).check`, for a schema that is used once."""
-    return Schema(schema).check(value, what)
-
-
 def require_checkable(schema: Mapping[str, Any], what: str) -> None:
     """Raise `OptionsError` if part of the caller's own schema could not be checked."""
     problems = compiled(schema).problems

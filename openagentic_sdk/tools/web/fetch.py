@@ -7,14 +7,16 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
 from ...ground.frozen import frozen
 from ...ground.threads import run_in_thread
 from ...kernel.tool import ToolContext
 from ..base import BlockingTool
-from .address import IPAddress, WebUrl
+
+if TYPE_CHECKING:
+    from .address import IPAddress, WebUrl
 
 
 @frozen
