@@ -9,7 +9,7 @@ import tempfile
 import threading
 import unittest
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +40,7 @@ from openagentic_sdk.parts.record import archive, lifecycle
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.size import full_size
 
@@ -320,6 +321,23 @@ class LifecycleTest(unittest.TestCase):
         with self.assertRaises(SessionExistsError):
             lifecycle.export_session(source, target, root)
         self.assertEqual(target.list_sessions(), [child])
+
+    def test_a_copy_ends_although_a_run_appends_faster(self) -> None:
+        appended: list[int] = []
+
+        class Growing(FileSessionStore):
+            def iter_events(self, *args: Any, **named: Any) -> Iterator[Event]:
+                for event in super().iter_events(*args, **named):
+                    if len(appended) < 50:
+                        appended.extend(each.seq or 0 for each in writer.append([UserMessage("more")]))
+                    yield event
+
+        source = Growing(self.place / "growing", durability="flush")
+        session_id = self.session(source, [UserMessage("a"), UserMessage("b"), UserMessage("c")])
+        with source.open_writer(session_id) as writer:
+            target = open_store("memory:")
+            lifecycle.export_session(source, target, session_id)
+        self.assertEqual((target.last_seq(session_id), appended[0]), (3, 4))
 
     def test_an_archive_brings_everything_back_into_any_store(self) -> None:
         for number, source in enumerate(self.stores()):

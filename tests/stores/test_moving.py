@@ -13,6 +13,7 @@ from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.parts.record.importers import import_claude_transcript
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 
 from . import servers
@@ -88,6 +89,21 @@ class MovingTest(unittest.TestCase):
                 target.append_event("two", UserMessage("went on"))
                 self.assertEqual(run_command("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 1)
         self.assertEqual(run_command("sessions", "copy", "--store", self.here, "--to", url)[0], 2)
+
+    def test_a_session_that_cannot_be_copied_does_not_stop_the_others(self) -> None:
+        source, target = Path(self.place, "from"), f"sqlite:{self.place}/to.db"
+        store = FileSessionStore(source, durability="flush")
+        for name in ("a-damaged", "b-changed", "c-well"):
+            store.create_session(session_id=name)
+            store.append_events(name, [UserMessage(name)] * 3)
+        log = store.session_dir("a-damaged") / "events.jsonl"
+        log.write_bytes(log.read_bytes().replace(b"a-damaged", b"a-changed"))
+        open_store(target).create_session(session_id="b-changed")
+        code, printed = run_command("sessions", "copy", "--all", "--store", str(source), "--to", target)
+        self.assertEqual(code, 1, printed)
+        for text in ("'a-damaged' is damaged at seq 1", "'b-changed' already exists", "1 session copied, 2 not"):
+            self.assertIn(text, printed)
+        self.assertEqual(sorted(open_store(target).list_sessions()), ["b-changed", "c-well"])
 
     def test_a_store_can_be_made_ready_before_it_is_used(self) -> None:
         code, printed = run_command("store", "migrate", self.here)

@@ -9,7 +9,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from ...errors import OptionsError, SessionError, SessionNotFoundError
+from ...errors import (
+    InvalidEventError,
+    LogCorruptError,
+    OptionsError,
+    SessionError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
 from ...ground.text import on_one_line
 from ...ground.words import plural
 from ...parts.record.archive import archive_session, restore_session
@@ -137,16 +144,24 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
         raise OptionsError("name the sessions to copy, or give --all")
     # The oldest first, so that the lists of both stores have one order.
     names = store.list_sessions()[::-1] if args.all else [find_session(store, text) for text in args.ids]
-    screen, copied, seen = Screen(sys.stdout), 0, set()
+    screen, copied, failed, seen = Screen(sys.stdout), 0, 0, set[str]()
     with closing(open_session_store(args.to)) as target:
         for place, root in enumerate(names, start=1):
-            for name, is_new in copy_missing(store, target, root):
-                if name in seen:
-                    continue
-                seen.add(name)
-                copied += is_new
-                state = f"{target.last_seq(name)} events" if is_new else "exists already"
-                screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
+            try:
+                for name, is_new in copy_missing(store, target, root):
+                    if name in seen:
+                        continue
+                    seen.add(name)
+                    copied += is_new
+                    state = f"{target.last_seq(name)} events" if is_new else "exists already"
+                    screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
+            except (LogCorruptError, SessionExistsError, SessionNotFoundError, InvalidEventError) as error:
+                # Of this session alone: the others can be copied. A store that fails ends the command.
+                if not args.all:
+                    raise
+                failed += 1
+                print(on_one_line(str(error)), file=sys.stderr)
         target.update_search(IndexProgress())
-    screen.line(f"{plural(copied, 'session')} copied")
-    return OK
+    not_copied = f", {failed} not" if failed else ""
+    screen.line(f"{plural(copied, 'session')} copied{not_copied}")
+    return FAILED if failed else OK

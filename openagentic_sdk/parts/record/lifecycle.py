@@ -410,9 +410,11 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
 
 def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
     meta = source.read_metadata(name)
+    # What a run appends from now on is not copied: its end could move on faster than the copy.
+    events = source.iter_events(name, limit=source.last_seq(name))
     target.import_session(
         name,
-        flattened(source.iter_events(name)),
+        flattened(events),
         metadata=meta["metadata"],
         created_at=meta["created_at"],
         blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
