@@ -152,13 +152,8 @@ class _ExpressionReader:
         if char == "[":
             return ("char", *self._class())
         if char == "\\":
-            if (place := self._text[self._at : self._at + 1]) in (
-                "b",
-                "B",
-                "A",
-                "Z",
-                "z",
-            ):  # \A and \Z exist only in Python
+            place = self._text[self._at : self._at + 1]
+            if place in ("b", "B", "A", "Z", "z"):  # \A and \Z exist only in Python
                 self.take()
                 return ("at", {"A": "^", "Z": "$", "z": "$"}.get(place, place))
             letter = self._escape()
