@@ -453,6 +453,8 @@ class StoppedProcessTest(unittest.TestCase):
     def open(self, **limits: int) -> Tables:
         from openagentic_sdk.sessions.stores.postgres.driver import STOPPED_MS
 
+        with contextlib.closing(open_store(self.url)) as creator:
+            creator.list_sessions()  # on a busy machine the creation of the tables may be silent for longer than the limits
         self.addCleanup(STOPPED_MS.update, dict(STOPPED_MS))
         STOPPED_MS.update(limits)
         store = open_store(f"{self.url}&application_name={self.name}")
