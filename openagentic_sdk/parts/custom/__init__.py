@@ -72,8 +72,8 @@ class SeenAnswer:
 class SeenCost:
     """The usage and cost of one request to the model; requests for summaries and those cut off count too.
 
-    `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`, or is
-    None without a report of the endpoint; `cost_usd` is None if the price is unknown.
+    `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`: None if
+    the endpoint did not report it. `cost_usd` without a known price: None.
     """
 
     model: str | None
