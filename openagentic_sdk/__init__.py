@@ -13,15 +13,27 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip keeps to pyproject.toml, a c
         f"openagentic_sdk needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start a newer one"
     )
 
-if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]:
-    # `python3 -m openagentic_sdk` looks for every module in the current folder first: in a stranger's project, in the
-    # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
+if (sys.argv[:1] and os.path.basename(sys.argv[0]) == "openagentic-sdk") or (
+    sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]
+):
+    if sys.argv[0] == "-m":
+        # `python3 -m openagentic_sdk` looks for every module in the current folder first: in a stranger's project, in the
+        # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
+        try:
+            _here = os.path.realpath(os.curdir)
+        except OSError:  # it was removed: nothing can be imported from it
+            _here = ""
+        if os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir)) != _here:
+            sys.path[:] = [path for path in sys.path if path and os.path.realpath(path) != _here]
+
+    # Until `__main__` starts the command, Ctrl-C ends the process without a traceback.
     try:
-        _here = os.path.realpath(os.curdir)
-    except OSError:  # it was removed: nothing can be imported from it
-        _here = ""
-    if os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir)) != _here:
-        sys.path[:] = [path for path in sys.path if path and os.path.realpath(path) != _here]
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 from importlib import import_module
 from typing import Any

@@ -9,18 +9,19 @@ def main() -> int:
 
     Until the command is imported, and once it has ended, Ctrl-C ends the process at once and without a traceback.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if is_python_s := handler is signal.default_int_handler:  # else it is ignored, as in the background of a script
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a shell script
+    if not is_ignored:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .cli.main import main as run_command  # here: these imports take most of the time of a short command
 
     try:
-        signal.signal(signal.SIGINT, handler)
+        if not is_ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return run_command()
     except KeyboardInterrupt:  # a second one, while the first was being reported
         return 128 + signal.SIGINT
     finally:
-        if is_python_s:
+        if not is_ignored:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

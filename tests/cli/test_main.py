@@ -779,12 +779,18 @@ class Interrupting(CommandCase):
             self.assertEqual([path.name for path in self.folder.iterdir() if "zip" in path.name], [])
 
     def test_ctrl_c_before_and_after_the_command_prints_nothing(self) -> None:
-        for ignored, at_exit in ((False, False), (False, True), (True, False)):
-            with self.subTest(ignored=ignored, at_exit=at_exit):
-                arguments = [sys.executable, "-c", _INTERRUPTED_OUTSIDE, str(ignored), str(at_exit)]
-                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        (self.folder / "sitecustomize.py").write_text(_INTERRUPTED_OUTSIDE, encoding="utf-8")
+        path = os.pathsep.join((str(self.folder), str(ROOT)))
+        modules = ("openagentic_sdk.ground.rooms", "signal", "openagentic_sdk.cli.main")
+        cases = [(False, False, module) for module in modules] + [(False, True, ""), (True, False, modules[0])]
+        for ignored, at_exit, module in cases:
+            with self.subTest(ignored=ignored, at_exit=at_exit, module=module):
+                arguments = [sys.executable, "-m", "openagentic_sdk", "--version"]
+                names = {"TEST_IGNORED": str(ignored), "TEST_AT_EXIT": str(at_exit), "TEST_MODULE": module}
+                environment = {**os.environ, **names, "PYTHONPATH": path}
                 ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300)
-                self.assertEqual((ended.returncode, ended.stderr), (0 if ignored else -signal.SIGINT, ""))
+                code = 0 if ignored else INTERRUPTED if module == "signal" else -signal.SIGINT
+                self.assertEqual((ended.returncode, ended.stderr), (code, ""))
                 self.assertEqual(bool(ended.stdout), ignored or at_exit)
 
     def test_an_erasure_that_is_stopped_prints_how_it_is_continued(self) -> None:
@@ -830,23 +836,21 @@ Turns.begin = begin_and_stop
 sys.exit(main(sys.argv[1:]))
 """
 
-# The command, interrupted while it is imported or, with the second argument, while the interpreter ends.
+# A site that interrupts the command while it imports a module, or while the interpreter ends.
 _INTERRUPTED_OUTSIDE = """
-import atexit, os, runpy, signal, sys
+import atexit, os, signal, sys
 
-ignored, at_exit = (argument == "True" for argument in sys.argv[1:])
-signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+if os.environ["TEST_IGNORED"] == "True":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.modules.pop("signal")  # this module has imported it
 
 def interrupt(event, values):
-    if event == "import" and values[0] == "openagentic_sdk.cli.main":
-        os.kill(os.getpid(), signal.SIGINT)
+    if event == "import" and values[0] == os.environ["TEST_MODULE"]:
+        os.kill(os.getpid(), 2)
 
-if at_exit:
-    atexit.register(os.kill, os.getpid(), signal.SIGINT)
-else:
-    sys.addaudithook(interrupt)
-sys.argv[1:] = ["--version"]
-runpy.run_module("openagentic_sdk", run_name="__main__")
+if os.environ["TEST_AT_EXIT"] == "True":
+    atexit.register(os.kill, os.getpid(), 2)
+sys.addaudithook(interrupt)
 """
 
 # The command, stopped by the signal with the given number just before it renames or links its unfinished file.
