@@ -6,7 +6,7 @@ import unittest
 
 from tests.size import full_size
 
-from .workspace import WorkspaceTestCase, fixture
+from .workspace import FIXTURES, WorkspaceTestCase, fixture
 
 
 class CommandTable(WorkspaceTestCase):
@@ -22,6 +22,22 @@ class CommandTable(WorkspaceTestCase):
                         expected,
                     )
         self.assertGreaterEqual(count, 150)
+
+    @full_size
+    def test_no_mode_permits_a_line_that_does_more_than_its_commands_show(self) -> None:
+        for name, target in {"out": "/etc", "outfile": "../outside.txt", "evil": "other"}.items():
+            (self.root / name).symlink_to(target)
+        for folder in (".git/objects", "sub/.git/objects"):
+            (self.root / folder).mkdir(parents=True)
+        (self.root / "sub" / ".git" / "config").write_text("[core]\n\tfsmonitor = id\n", encoding="utf-8")
+        lines = (FIXTURES / "not_permitted.txt").read_text(encoding="utf-8").splitlines()[1:]
+        for mode in ("default", "plan", "acceptEdits"):
+            for trusted in (False, True):
+                gate = self.gate(permission_mode=mode, trusted=trusted)
+                for command in lines:
+                    with self.subTest(command=command, mode=mode, trusted=trusted):
+                        verdict = gate.verdict("Bash", {"command": command}, {"cwd": str(self.root)})
+                        self.assertNotEqual(verdict.outcome, "allow")
 
     def test_a_wildcard_of_the_command_is_covered_by_the_rules_own_at_its_end(self) -> None:
         for rule, expected in ("Bash(mkdir -p src/*)", "allow"), ("Bash(mkdir * src/*)", "ask"):

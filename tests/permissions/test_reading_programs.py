@@ -36,17 +36,22 @@ _WORDS = (
     "x",
     "+%s",
     "s/x/y/w new",
-    "x.gz",
-    "x.xz",
-    "x.bz2",
-    "x.tar",
-    "x.zip",
     "w new",
     "1p",
     "$p",
     "s/x/y/",
     "--",
 )
+# The archive for a program whose name contains these letters.
+_ARCHIVES = {
+    "xz": "x.xz",
+    "bz": "x.bz2",
+    "bun": "x.bz2",
+    "unzip": "x.zip",
+    "zipinfo": "x.zip",
+    "tar": "x.tar",
+    "": "x.gz",
+}
 
 
 def random_call(rng: random.Random) -> str:
@@ -74,6 +79,8 @@ def _option(rng: random.Random, name: str) -> str:
 
 
 def _word(rng: random.Random, name: str) -> str:
+    if name in LISTERS and rng.random() < 0.9:
+        return next(archive for letters, archive in _ARCHIVES.items() if letters in name)
     return rng.choice(_WORDS)
 
 
