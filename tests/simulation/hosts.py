@@ -38,7 +38,7 @@ from openagentic_sdk.tools.function import tool
 
 from .fleet import Times, database
 from .history import History
-from .loops import without_threads
+from .loops import FilelessLoop, without_threads
 from .runs import EFFECTS, TOOLS, Planner
 
 T = TypeVar("T")
@@ -51,25 +51,18 @@ Kind = Literal["kill", "stop", "part", "drain", "jump", "cancel"]
 Moment = Literal["turn", "asked", "started", "paid", "claimed", "stored", "beat", "left"]
 
 
-class HostLoop(asyncio.BaseEventLoop):
-    """An event loop without files or threads, which is run one turn at a time by the clock of the schedule."""
+class HostLoop(FilelessLoop):
+    """An event loop that is run one turn at a time by the clock of the schedule."""
 
     left = 0
 
     def __init__(self, times: Times) -> None:
         super().__init__()
         self._times = times
-        self._selector = SimpleNamespace(select=lambda timeout: [])
         self.set_exception_handler(lambda loop, context: None)  # do not report the tasks of a dead host
 
     def time(self) -> float:
         return self._times.steady_s
-
-    def _process_events(self, events: Sequence[object]) -> None:
-        """Do nothing: there are no files."""
-
-    def _write_to_self(self) -> None:
-        """Do nothing: there are no threads."""
 
     @property
     def due_at(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -15,13 +15,36 @@ from openagentic_sdk.ground import threads
 T = TypeVar("T")
 
 
-class SlowLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock is ahead by the time that slow operations would have taken."""
+class FilelessLoop(asyncio.BaseEventLoop):
+    """An event loop without files and threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = SimpleNamespace(select=self.wait)
+
+    def wait(self, timeout_s: float | None) -> list[object]:
+        """Wait for nothing but time."""
+        return []
+
+    def _process_events(self, events: Sequence[object]) -> None:
+        """Do nothing: there are no files."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class SlowLoop(FilelessLoop):
+    """An event loop whose clock is ahead by the time that slow operations, and waits, would have taken."""
 
     late_s = 0.0
 
     def time(self) -> float:
         return super().time() + self.late_s
+
+    def wait(self, timeout_s: float | None) -> list[object]:
+        assert timeout_s is not None, "the loop waits for nothing"
+        self.late_s += timeout_s
+        return []
 
 
 def run_in_loop(work: Coroutine[Any, Any, T]) -> T:

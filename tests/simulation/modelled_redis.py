@@ -85,7 +85,7 @@ class RedisDatabase:
         command = self._COMMANDS.get(name)
         if command is None:
             raise AssertionError(f"the modelled server has no command {name.decode()}")
-        return command(self, *map(_bytes, values))
+        return command(self, *(each if type(each) is bytes else _bytes(each) for each in values))
 
     # --- what schedules ask ------------------------------------------------------------------------------------------
 
@@ -103,6 +103,10 @@ class RedisDatabase:
     def holders(self) -> dict[str, float]:
         """When the leases of the processes end."""
         return {key[len(_HOLDER) :].decode(): until for key, until in self.until.items() if key.startswith(_HOLDER)}
+
+    @property
+    def names(self) -> list[str]:
+        return [key[len(_HEAD) :].decode() for key in self.keys if key.startswith(_HEAD)]
 
     def lines(self, name: str) -> list[str]:
         return [line.decode() for line in self.keys.get(f"{PREFIX}:2:log:{name}".encode(), ())]

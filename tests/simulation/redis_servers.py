@@ -110,7 +110,7 @@ class RedisServers(Servers):
             self.require(found == expected, f"{text} is found at {sorted(found)}, not {sorted(expected)}")
 
     def logs(self) -> dict[str, list[str]]:
-        return {name: self.shown(name) for name in self.database.sessions}
+        return {name: self.shown(name) for name in self.database.names}
 
     def list_rows(self) -> None:
         before, lists = self.logs(), self.process()

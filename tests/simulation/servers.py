@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +123,7 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
     stands_in: list[tuple[Any, str, Any]] = [
         *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
         *((module, "driver", lambda: modelled_redis.Driver) for module in (redis_link, redis, redis_listed)),
+        (holders, "_folder", cache(holders._folder)),
         (redis_listed, "LISTED_UNASKED", 1),  # the index of words is used for lists of two sessions
         *((module, "time", times) for module in (link, postgres, redis_link, holders, news)),
         (news, "threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread})),
