@@ -18,9 +18,11 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.crash import Killed
 
+from . import older
 from .history import History
 
 FAULTS = ("killed", "away", "unheard", "killed unheard")
@@ -99,9 +101,15 @@ class Databases:
         self.owners: dict[str, str] = {}
         self.count = 0
         self.fault = ""  # the fault that struck last
+        # With numbers of their own, so that the same seeds do the same without older versions.
+        self.versions = random.Random(f"{seed} versions")
+        self.has_older = self.versions.random() < 0.3
 
     def run(self) -> None:
         for _ in range(self.rng.choice((6, 8, 10))):
+            if self.has_older and self.certain and self.versions.random() < 0.4:
+                self.file.fault = ""
+                self.versions.choice(self.TURNS)(self, self.versions.choice(sorted(self.certain)))
             self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
         self.file.fault = ""
         for name in list(self.certain):
@@ -116,7 +124,9 @@ class Databases:
     def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         self.history.require(holds, claim)
 
-    def do(self, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
+    def do(
+        self, what: str, work: Any, *expected: type[BaseException], faults: bool = True, may_refuse: bool = False
+    ) -> Any:
         self.file.struck = False
         self.file.fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.3 else ""
         self.file.at = self.rng.randrange(1, 7)
@@ -127,7 +137,7 @@ class Databases:
         self.fault = fault
         self.require(fault or not isinstance(came, Killed), "killed by nobody")
         is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
-        self.require(fault or not is_refused, f"{what} was refused by a database that is there: {came!r}")
+        self.require(fault or may_refuse or not is_refused, f"{what} was refused by a database that is there: {came!r}")
         return came
 
     # --- the model -----------------------------------------------------------------------------------------------------
@@ -278,6 +288,62 @@ class Databases:
             page = self.store.page_sessions(limit=2, after=page.next)
             seen += [row.id for row in page.rows]
         self.require(seen == names, f"pages show {seen}, the list {names}")
+
+    # --- turns of other versions -----------------------------------------------------------------------------------------
+
+    def append_by_older(self, name: str) -> None:
+        """An older version appends, after it has taken the session over if it is held here."""
+        self.count += 1
+        text = f"old{self.count}"
+        self.history.lines.append(f"an older version appends {text} to {name}")
+        with self.file.inner.transaction() as db:
+            older.append_to_database(db, name, text, takes_over=name in self.writers)
+        if name in self.writers:
+            self.zombies.append(self.writers.pop(name))
+        self.certain[name] = self.certain[name] + self.taken(name) + [text]
+        self.settle(name)
+
+    def delete_by_older(self, name: str) -> None:
+        if name not in self.writers:
+            self.history.lines.append(f"an older version deletes {name}")
+            with self.file.inner.transaction() as db:
+                db.execute("DELETE FROM sessions WHERE id = ?", (name,))
+            self.certain.pop(name)
+            self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
+
+    def look_at_once(self, name: str) -> None:
+        """Compare a row right after the turn of an older version."""
+        self.append_by_older(name)
+        row, folded = self.store.read_summary(name), self.store.fold_summary(name)
+        self.require(
+            (row.events, row.last_prompt) == (folded.events, folded.last_prompt), f"the row of {name} is {row}"
+        )
+
+    def migrate_by_newer(self, name: str) -> None:
+        """A newer version migrates the tables: what this version may still do is recorded in them."""
+        if name in self.writers:
+            return
+        oldest = self.versions.choice((len(MIGRATIONS), len(MIGRATIONS) + 1, None))
+        self.history.lines.append(f"a newer version migrates; the oldest that may continue is {oldest}")
+        with older.migrated(self.file.inner, oldest):
+            came = self.do(
+                f"open {name} beside it", lambda: self.store.open_writer(name), faults=False, may_refuse=True
+            )
+            claim = self.do(
+                "claim a request beside it", lambda: self.store.claim_request(name, "q"), faults=False, may_refuse=True
+            )
+        if hasattr(came, "append"):
+            came.close()
+        is_new = "q" not in self.owners
+        if isinstance(claim, str):
+            self.owners["q"] = claim
+        is_refused = isinstance(came, StorageError) and "upgrade" in str(came)
+        is_allowed = oldest == len(MIGRATIONS)
+        self.require(is_refused != is_allowed, f"opened beside a newer version: {came!r}")
+        if is_new:
+            self.require(isinstance(claim, StorageError) != is_allowed, f"claimed beside a newer version: {claim!r}")
+
+    TURNS = (append_by_older, look_at_once, delete_by_older, migrate_by_newer)
 
     ACTIONS = (create, open, take_over, wake, append, append_alone, copy, delete, claim, look)
     WEIGHTS = (5, 4, 1, 1, 9, 2, 1.5, 1, 1, 1)

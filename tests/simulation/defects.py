@@ -162,6 +162,30 @@ _OWN = (
         (),
     ),
 )
+# Defects beside other versions on SQLite.
+_SQLITE = (
+    Sabotage(
+        "a session is opened in tables of a newer version that this one would damage",
+        "sessions/sqlite.py",
+        "        is_usable(db)  # a newer version",
+        "        # a newer version",
+        (),
+    ),
+    Sabotage(
+        "rows of other packages are changed in tables of a newer version that this one would damage",
+        "sessions/stores/sqlite/tables.py",
+        "            is_usable(db)  # a newer version",
+        "            # a newer version",
+        (),
+    ),
+    Sabotage(
+        "a row that an older version left behind is shown",
+        "sessions/folds/summary.py",
+        'data.get("version") != SUMMARY_VERSION',
+        'data.get("version") is None',
+        (),
+    ),
+)
 # Defects of the scripts on Redis.
 _REDIS = (
     Sabotage(
@@ -273,7 +297,7 @@ _FLEET = (
         (),
     ),
 )
-DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_REDIS, *_FLEET)
+DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_SQLITE, *_REDIS, *_FLEET)
 
 
 def fits(row: Sabotage) -> bool:

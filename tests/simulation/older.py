@@ -1,4 +1,4 @@
-"""An older version of the package beside today's on the same files: a stand-in for that of commit 100fb167.
+"""An older version of the package beside today's on the same files or database: a stand-in for that of commit 100fb167.
 
 It takes the lock of a log, moves a torn tail aside and seals its lines as that version did, in code of its own, so that a
 defect of today's package is not one of both. It writes the fields that events had then, does not sync what it finds when it
@@ -12,7 +12,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -195,3 +196,38 @@ class OlderWriter(SessionWriter):
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             self.disk.close(fd)
+
+
+def append_to_database(db: Any, name: str, text: str, *, takes_over: bool) -> None:
+    """Append as that version did on SQLite, with its fields of an event, and a row in a form that later ones do not read."""
+    (key, epoch, summary) = db.execute("SELECT key, epoch, summary FROM sessions WHERE id = ?", (name,)).fetchone()
+    place = "SELECT coalesce(max(place), ?) FROM events WHERE place >= ? AND place < ?"
+    (last,) = db.execute(place, (key << 32, key << 32, (key + 1) << 32)).fetchone()
+    fields = {"seq": last + 1 & 0xFFFFFFFF, "ts": 1_700_000_000.0, "type": "user.message"}
+    line = json.dumps({**fields, **_FIELDS[UserMessage], "text": text}, separators=(",", ":"))
+    updated = "SELECT coalesce(max(updated), ?) FROM events WHERE place >= ? AND place < ?"
+    (before,) = db.execute(updated, (fields["ts"], key << 32, (key + 1) << 32)).fetchone()
+    db.execute("INSERT INTO events (place, updated, data) VALUES (?, ?, ?)", (last + 1, before + 1e-6, line))
+    row = json.dumps({**json.loads(summary or "{}"), "version": 1})
+    touched = "(SELECT max(touched) + 1 FROM sessions)"
+    command = f"UPDATE sessions SET epoch = ?, held = ?, summary = ?, touched = {touched} WHERE key = ?"
+    db.execute(command, (epoch + takes_over, 0, row, key))
+
+
+@contextmanager
+def migrated(file: Any, oldest: int | None) -> Iterator[None]:
+    """Tables that a newer version has migrated, with its record of the oldest that may continue; None if it has none."""
+    with file.reading() as db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        kept = db.execute("SELECT version, oldest FROM openagentic_oldest").fetchall()
+        db.execute("DELETE FROM openagentic_oldest")
+        if oldest is not None:
+            db.execute("INSERT INTO openagentic_oldest VALUES (?, ?)", (version + 1, oldest))
+        db.execute(f"PRAGMA user_version = {version + 1}")
+    try:
+        yield
+    finally:
+        with file.reading() as db:
+            db.execute(f"PRAGMA user_version = {version}")
+            db.execute("DELETE FROM openagentic_oldest")
+            db.executemany("INSERT INTO openagentic_oldest VALUES (?, ?)", kept)
