@@ -11,9 +11,11 @@ from openagentic_sdk.errors import FleetError, StorageError
 from openagentic_sdk.fleet.queue import Claimer, NewRun, Queue
 from openagentic_sdk.fleet.record import FleetRun, RunOutcome
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
 from openagentic_sdk.sessions.stores.sqlite.tables import SqliteTables
 from openagentic_sdk.sessions.stores.tables import Tables
 
+from . import older
 from .history import History
 
 LEASE_S = 10.0
@@ -95,9 +97,16 @@ class Workers:
         self.bodies: dict[str, tuple[int, str]] = {}
         self.sessions: dict[int, str] = {}
         self.held: dict[str, list[FleetRun]] = {name: [] for name in "ab"}
+        self.file = store._file
+        # With numbers of their own, so that the same seeds do the same without other versions.
+        self.versions = random.Random(f"{seed} versions")
+        self.has_others = self.versions.random() < 0.3
 
     def run(self) -> None:
         for _ in range(self.rng.choice((3, 6))):
+            if self.has_others and self.versions.random() < 0.5:
+                self.versions.choice((self.claim_by_older, self.leave_by_older, self.claim_beside_newer))()
+                self.compare()
             self.tables.is_bad = self.rng.random() < 0.3
             self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3, 2))[0](self)
             self.tables.is_bad = False
@@ -247,5 +256,37 @@ class Workers:
             self.history.lines.append(f"worker {who} hung until {self.times.steady_s:g}")
             self.claim("a" if who == "b" else "b")
             self.leave_as(who, run, self.rng.choice(("ended", "failed", "queued")))
+
+    # --- turns of other versions -----------------------------------------------------------------------------------------
+
+    def claim_by_older(self) -> None:
+        """A worker of an older version claims a run; then one of this version goes on with it, as after a restart."""
+        with self.file.transaction() as db:
+            run_id = older.claim_run(db, self.times.steady_s, LEASE_S)
+        if run_id is not None:
+            run = self.truth.find(run_id)
+            self.history.lines.append(f"an older version claims {run_id} at fence {run.fence}")
+            self.note_claim(run)
+            self.held[self.versions.choice("ab")].append(run)
+
+    def leave_by_older(self) -> None:
+        """A worker of an older version ends a run that it may have lost."""
+        if runs := [run for held in self.held.values() for run in held]:
+            run = self.versions.choice(runs)
+            is_mine = self.fences[run.id] == run.fence and self.states[run.id] == "running"
+            with self.file.transaction() as db:
+                came = older.end_run(db, run.id, run.fence, self.times.steady_s)
+            self.history.lines.append(f"an older version ends {run.id} by {run.fence}: {came}")
+            self.history.require(came == is_mine, "a worker of an older version ended a run that it had lost")
+            if is_mine:
+                self.states[run.id] = "ended"
+
+    def claim_beside_newer(self) -> None:
+        """A newer version has migrated the tables, and recorded whether workers of this one may still claim."""
+        oldest = self.versions.choice((len(MIGRATIONS), len(MIGRATIONS) + 1, None))
+        self.history.lines.append(f"a newer version migrates; the oldest that may continue is {oldest}")
+        with older.migrated(self.file, oldest):
+            run = self.claim("a")
+        self.history.require(run is None or oldest == len(MIGRATIONS), "a run was claimed in tables of a newer version")
 
     ACTIONS = (enqueue, claim_any, beat, leave, cancel, pass_time, hang)

@@ -231,3 +231,33 @@ def migrated(file: Any, oldest: int | None) -> Iterator[None]:
             db.execute(f"PRAGMA user_version = {version}")
             db.execute("DELETE FROM openagentic_oldest")
             db.executemany("INSERT INTO openagentic_oldest VALUES (?, ?)", kept)
+
+
+_CLAIMABLE = """
+    SELECT id FROM openagentic_runs AS run
+    WHERE (state = 'queued' AND run_at <= :now OR state = 'running' AND lease_until < :now) AND NOT EXISTS (
+        SELECT 1 FROM openagentic_runs AS other WHERE other.session = run.session AND other.id != run.id
+        AND (other.state = 'running' OR other.state IN ('queued', 'waiting') AND other.id < run.id)
+    ) AND attempts < max_attempts AND cancel_requested_at IS NULL ORDER BY id LIMIT 1
+"""
+_CLAIM = """
+    UPDATE openagentic_runs SET state = 'running', owner = 'older', claim = 'older', fence = fence + 1,
+        attempts = attempts + 1, lease_until = :now + :lease_s, started_at = coalesce(started_at, :now) WHERE id = :id
+"""
+
+
+def claim_run(db: Any, now: float, lease_s: float) -> int | None:
+    """Claim the first run that is due or lost; return its number."""
+    row = db.execute(_CLAIMABLE, {"now": now}).fetchone()
+    if row is None:
+        return None
+    db.execute(_CLAIM, {"now": now, "lease_s": lease_s, "id": row[0]})
+    return int(row[0])
+
+
+def end_run(db: Any, run_id: int, fence: int, now: float) -> bool:
+    """End a run whose owner has that fence; return whether it had."""
+    command = (
+        "UPDATE openagentic_runs SET state = 'ended', stop_reason = 'end', ended_at = ? WHERE id = ? AND fence = ?"
+    )
+    return bool(db.execute(f"{command} AND state = 'running'", (now, run_id, fence)).rowcount)
