@@ -24,7 +24,7 @@ from ..events import (
 from ..ground.frozen import frozen
 from ..ground.threads import Guest, call_guest, error_words, run_in_thread, settled
 from ..providers import base as wire
-from ..providers.wrappers.answer import Pieces, ask, streams, whole
+from ..providers.wrappers.answer import Pieces, ask, complete, streams
 from ..serialization import dumps_json
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
@@ -248,10 +248,10 @@ class _IncomingAnswer:
 
     async def _ask_whole(self) -> wire.ModelOutput:
         agent, request = self._run.agent, self._request
-        answer = await whole(agent.provider).complete(
-            model=self._model, messages=await self._messages(), tools=request.tools, api_key=agent.api_key
+        messages = await self._messages()
+        return await complete(
+            agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
         )
-        return wire.read_output(answer)
 
     async def _messages(self) -> Sequence[Mapping[str, Any]]:
         return await outgoing(self._run, self._request.messages) if self._request.has_parts else self._request.messages

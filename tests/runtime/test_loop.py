@@ -60,6 +60,31 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn("assistant.delta", [event.type for event in events])
         self.assertEqual(result_of(events).final_text, "ok")
 
+    async def test_a_provider_whose_methods_are_not_async_ends_the_run_with_what_to_change(self):
+        class Plain:
+            name = "plain"
+
+            def complete(self, **request):
+                return ModelOutput(assistant_text="ok", tool_calls=())
+
+        class Listing(Plain):
+            def stream(self, **request):
+                return []
+
+        class Awaited(Plain):
+            async def stream(self, **request):
+                return []
+
+        for provider, text in (
+            (Plain(), "async def"),
+            (Listing(), "returned a list"),
+            (Awaited(), "returned a coroutine"),
+        ):
+            with self.subTest(text):
+                result = result_of(await events_of("hi", options_for([], provider=provider)))
+                self.assertEqual(result.error_type, "ProviderResponseError")
+                self.assertIn(text, result.error_message)
+
     async def test_stream_events_may_be_dicts_or_objects_of_anybodys_class(self):
         class Item:
             def __init__(self, **values):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import field
 from typing import cast
@@ -35,9 +35,15 @@ def streams(provider: Provider) -> bool:
     return fits(provider, StreamingProvider)
 
 
-def whole(provider: Provider) -> CompletingProvider:
-    """The same provider, for which `streams` is false."""
-    return cast(CompletingProvider, provider)
+async def complete(
+    provider: Provider, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None
+) -> ModelOutput:
+    """Return the answer of a provider that does not stream. Raises `ProviderResponseError` if it is not an answer."""
+    completing = cast(CompletingProvider, provider)
+    reply = completing.complete(model=model, messages=messages, tools=tools, api_key=api_key)
+    if not isinstance(reply, Awaitable):
+        raise ProviderResponseError(f"complete of provider {provider.name!r} must be declared with async def")
+    return read_output(await reply)
 
 
 async def ask(
@@ -45,11 +51,17 @@ async def ask(
 ) -> AsyncGenerator[StreamEvent, None]:
     """The answer as a stream; a provider that does not stream yields `Done` alone."""
     if not streams(provider):
-        reply = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
-        output = read_output(reply)
+        output = await complete(provider, model=model, messages=messages, tools=tools, api_key=api_key)
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
         return
     stream = cast(StreamingProvider, provider).stream(model=model, messages=messages, tools=tools, api_key=api_key)
+    if not isinstance(stream, AsyncIterable):
+        if isinstance(stream, Coroutine):
+            stream.close()  # it was never started
+        raise ProviderResponseError(
+            f"stream of provider {provider.name!r} must be an async generator (async def with yield), and returned a "
+            f"{type(stream).__name__}"
+        )
     try:
         async for item in stream:
             event = read_stream_event(item)
