@@ -5,8 +5,9 @@ from __future__ import annotations
 import unittest
 
 from openagentic_sdk.events import SkillActivated, UserMessage
+from openagentic_sdk.parts.project.commands import _FILE_TAG
 from openagentic_sdk.parts.project.memory import MemoryFile, ProjectMemory
-from openagentic_sdk.parts.project.prompt import SystemPrompt, build_system_prompt, index_text, skill_message
+from openagentic_sdk.parts.project.prompt import SystemPrompt, build_system_prompt, contain, index_text, skill_message
 from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.skills.index import SkillInfo
 
@@ -21,6 +22,12 @@ class PromptTest(unittest.TestCase):
         (MemoryFile("/p/.claude/rules/py.md", "project", "Type it.", paths=("*.py",)),),
     )
     active = (SkillActivated("a", path="/p/a/SKILL.md", scope="project", body="Do it.", arguments="now"),)
+
+    def test_a_bracket_before_many_spaces_takes_no_longer_than_they_are(self) -> None:
+        # The run would never get past the next line: no other thread runs during a match.
+        text = "<" + " " * 200_000
+        self.assertEqual((contain(text), _FILE_TAG.search(text)), (text, None))
+        self.assertEqual(contain("<  / memory>"), "&lt;  / memory>")
 
     def test_what_changes_most_often_stands_last(self) -> None:
         prompt = build_system_prompt(base="Base.", memory=self.memory, skills=skills(1))

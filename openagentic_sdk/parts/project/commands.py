@@ -34,7 +34,7 @@ MAX_COMMAND_BYTES = 256 * 1024
 MAX_ATTACHMENTS = 20
 _PROMPT = regex(r"/((?:[^\s/:]+/)+[^\s/:]+:[^\s/]+|[^\s/]+)(?:\s+(.*))?\Z", re.DOTALL)
 MAX_STACKED = 6
-_FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
+_FILE_TAG = regex(r"<(?=\s*+/?\s*+attached-file\b)", re.IGNORECASE)
 
 
 @frozen

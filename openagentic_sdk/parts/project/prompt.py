@@ -35,7 +35,7 @@ DEFAULT_BASE = (
 # sessions have.
 _CHANGING = ("memory", "rules", "mcp-server", "skill-index")
 _TAGS = "memory|memories|output-style|rule|rules-for-some-files|skill-index|active-skill|arguments|mcp-server"
-_TAG = regex(rf"<(?=\s*/?\s*(?:{_TAGS})\b)", re.IGNORECASE)
+_TAG = regex(rf"<(?=\s*+/?\s*+(?:{_TAGS})\b)", re.IGNORECASE)
 
 
 def build_system_prompt(
