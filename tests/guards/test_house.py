@@ -349,6 +349,17 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(early, [])
 
+    def test_no_pattern_repeats_a_group_possessively(self) -> None:
+        # Python before 3.11.5 handles it incorrectly (python/cpython#106052): write `(?>(?:...)*)` for `(?:...)*+`.
+        texts = {
+            f"{module.path}:{node.lineno}": node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            for module in package_modules().values()
+            for node in nodes_of(module)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+        }
+        found = [place for place, text in texts.items() if re.search(r"(?<![\\(])\)(?:[*+?]|\{\d*,?\d*\})\+", text)]
+        self.assertEqual(found, [])
+
     def test_no_test_uses_mocks(self) -> None:
         mocked = [
             f"{path}:{number}"

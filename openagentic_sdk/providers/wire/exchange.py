@@ -31,7 +31,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_COMMENT_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 # White space, and comments with their line ends.
-_KEEP_ALIVES = regex(rb"(?:[ \t\n\r\v\f]|:[^\r\n]*[\r\n])*+")
+_KEEP_ALIVES = regex(rb"(?>(?:[ \t\n\r\v\f]|:[^\r\n]*[\r\n])*)")
 # Of a JSON body, which is parsed at once: twice the default of `max_answer_bytes`.
 _MAX_JSON_BYTES = 32 * 1024 * 1024
 

@@ -252,21 +252,21 @@ _COOKIE = (
 _NETRC = r"(?m)\b(?:machine\s+\S{1,200}|default)\s+login\s+\S{1,200}\s+password\s+(\S{4,})"
 _FLAGS = (
     r"(?<!\S)--?(?P<name>[A-Za-z][\w-]{0,60}+)[= ]"
-    rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>[\"'])?+|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
+    rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?>(?P<close>[\"'])?)|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
 )
 # Linear time: a name is matched at most once from each of its starts, and its length is bounded.
 _NAMED_VALUE = (
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,100}+)(?:"
-    rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>\\?[\"'])?+"
+    rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?>(?P<close>\\?[\"'])?)"
     rf"|=(?P<set>{_TEXT_OF_VALUE}{{6,}}+)(?P<call>[(\[{{]?)"
-    rf"|[ \t]{{1,4}}=[ \t]{{1,4}}(?P<spaced>{_TEXT_OF_VALUE}{{8,}}+)(?P<line>[ \t]{{0,200}}(?:\n|\Z))?+"
-    r"|:\s{0,2}(?!//)(?P<said>[^\s\"'`]{6,}+)(?P<end>[ \t]{0,200}(?:[\n\"']|\Z))?+)"
+    rf"|[ \t]{{1,4}}=[ \t]{{1,4}}(?P<spaced>{_TEXT_OF_VALUE}{{8,}}+)(?>(?P<line>[ \t]{{0,200}}(?:\n|\Z))?)"
+    r"|:\s{0,2}(?!//)(?P<said>[^\s\"'`]{6,}+)(?>(?P<end>[ \t]{0,200}(?:[\n\"']|\Z))?))"
 )
 # Elements and attributes of XML: `<password>x</password>`, `<add key="ApiKey" value="x"/>`.
-_ELEMENT = r"<(?P<name>[A-Za-z][\w.:-]{0,60})>(?P<quoted>[^<>\s\"']{6,200})(?P<close></)?+"
+_ELEMENT = r"<(?P<name>[A-Za-z][\w.:-]{0,60})>(?P<quoted>[^<>\s\"']{6,200})(?>(?P<close></)?)"
 _ATTRIBUTE = (
     r"\b(?:key|name)=\"(?P<name>[\w.:-]{1,60})\"(?:\s{1,4}value=\"|\s{0,4}>)"
-    r"(?P<quoted>[^<>\s\"']{6,200})(?P<close>\"|<)?+"
+    r"(?P<quoted>[^<>\s\"']{6,200})(?>(?P<close>\"|<)?)"
 )
 
 SHAPES: tuple[SecretShape, ...] = (
