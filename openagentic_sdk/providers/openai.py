@@ -10,7 +10,7 @@ from .chat_request import ToolNames, build_chat_request, used_call_ids
 from .endpoint import EndpointArguments, EndpointProvider
 from .failures import unexpected
 from .openai_stream_assembler import ChatAssembler
-from .quirks import OPENAI, Quirks
+from .quirks import OPENAI, Quirks, quirks_for
 from .wire.reading import LINGER_AFTER_FINISH_S, Reading
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -18,16 +18,16 @@ OPENAI_HOSTS = ("api.openai.com",)  # including its regional hosts: eu.api.opena
 
 
 class ChatProvider(EndpointProvider):
-    """Any chat-completions endpoint; `quirks` are its differences from OpenAI's."""
+    """Any chat-completions endpoint; `quirks` are its differences from OpenAI's, by default those of its host."""
 
     name = "chat-completions"
     operation = "/chat/completions"
 
-    def __init__(self, *, base_url: str | None, quirks: Quirks, **endpoint: Unpack[EndpointArguments]) -> None:
+    def __init__(self, *, base_url: str | None, quirks: Quirks | None, **endpoint: Unpack[EndpointArguments]) -> None:
         super().__init__(base_url=base_url, **endpoint)
-        self.quirks = quirks
-        self.has_response_format = quirks.response_format
-        self.inputs = quirks.inputs
+        self.quirks = quirks or quirks_for(self.base_url)
+        self.has_response_format = self.quirks.response_format
+        self.inputs = self.quirks.inputs
 
     def url(self, model: str) -> str:
         return self.address(self.operation)

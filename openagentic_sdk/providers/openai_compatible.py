@@ -9,7 +9,7 @@ from ..errors import OptionsError
 from .endpoint import EndpointArguments
 from .keys import KeyGiver
 from .openai import ChatProvider
-from .quirks import AZURE, Quirks, quirks_for
+from .quirks import AZURE, Quirks
 
 
 class OpenAICompatibleProvider(ChatProvider):
@@ -31,7 +31,7 @@ class OpenAICompatibleProvider(ChatProvider):
         name: str | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(base_url=base_url, quirks=quirks or quirks_for(base_url), **endpoint)
+        super().__init__(base_url=base_url, quirks=quirks, **endpoint)
         self._api_key_header = api_key_header
         if name is not None:
             self.name = name

@@ -77,6 +77,12 @@ class WhereKeysGo(WithEnvironment):
         with self.assertRaisesRegex(OptionsError, "ANTHROPIC_API_KEY is sent to api.anthropic.com only"):
             await AnthropicProvider(base_url="http://10.0.0.9").request_headers()
 
+    def test_an_address_that_is_no_string_is_refused_by_every_class(self) -> None:
+        for make in (OpenAICompatibleProvider, OpenAIProvider, AnthropicProvider):
+            for value in (5, b"http://x", ["http://x"]):
+                with self.subTest(make=make, value=value), self.assertRaisesRegex(OptionsError, "must be a string"):
+                    make(base_url=value)  # type: ignore[arg-type]
+
     async def test_a_key_goes_where_the_caller_names_it(self) -> None:
         headers = await OpenAIProvider(base_url="http://10.0.0.9/v1", api_key="sk-own").request_headers()
         self.assertEqual(headers["Authorization"], "Bearer sk-own")
