@@ -100,12 +100,14 @@ class Workers:
         self.file = store._file
         # With numbers of their own, so that the same seeds do the same without other versions.
         self.versions = random.Random(f"{seed} versions")
-        self.has_others = self.versions.random() < 0.3
+        self.has_others = self.versions.random() < 0.4
 
     def run(self) -> None:
         for _ in range(self.rng.choice((3, 6))):
-            if self.has_others and self.versions.random() < 0.5:
-                self.versions.choice((self.claim_by_older, self.leave_by_older, self.claim_beside_newer))()
+            if self.has_others and self.states and self.versions.random() < 0.7:
+                self.versions.choices((self.claim_by_older, self.leave_by_older, self.claim_beside_newer), (4, 2, 1))[
+                    0
+                ]()
                 self.compare()
             self.tables.is_bad = self.rng.random() < 0.3
             self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3, 2))[0](self)
