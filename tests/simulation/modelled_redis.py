@@ -459,7 +459,7 @@ class Commands:
         script = translated(source)
 
         def run(keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-            sent = list(map(_bytes, keys)), list(map(_bytes, arguments))
+            sent = [key.encode() for key in keys], [each if type(each) is bytes else _bytes(each) for each in arguments]
             return self.send(lambda: _answer(script(*sent, self.database.call)), changes=True)
 
         return run

@@ -37,7 +37,7 @@ random.Random(1).shuffle(_KINDS)
 # Some schedules are replaced, so that the others keep their seeds: one of the queue by one of the fleet's own workers.
 _INSTEAD: tuple[tuple[Callable[[int, str], Schedule], tuple[int, ...], Callable[[int, str], Schedule]], ...] = (
     (Workers, (2,), Hosts),
-    (Files, (2, 8, 14, 20, 26), RedisServers),
+    (Files, (2, 8, 14, 20), RedisServers),
 )
 for kind, turns, other in _INSTEAD:
     found = [place for place, each in enumerate(_KINDS) if each is kind]
