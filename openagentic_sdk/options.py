@@ -315,7 +315,8 @@ class Session(WithAdvice):
     """Tool outputs above this size are stored beside the log, and the model sees a shortened version."""
     redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
     """Mask secrets in stored data: True for the values of secret-looking environment variables and known token formats,
-    False for none, or your own function (`permissions.redact.Redactor`); inputs of calls are stored unchanged.
+    False for none, or your own function, which threads may call (`permissions.redact.Redactor`); inputs of calls are stored
+    unchanged.
     """
     key_file: Annotated[Annotated[str, file] | None, Doors("$OPENAGENTIC_SDK_KEY")] = None
     """The key that marks what this installation allowed, at least 32 bytes, mode 0600, shared by hosts that resume each

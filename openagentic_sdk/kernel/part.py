@@ -136,7 +136,7 @@ class Part:
         return size_bytes, None
 
     def mask(self, event: E) -> E:
-        """Return the event without secrets. Called for every event, before it is stored or shown."""
+        """Return the event without secrets. Called before each event is stored or shown; in a thread for a large result."""
         return event
 
     def mask_value(self, value: T) -> T:

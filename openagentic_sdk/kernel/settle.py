@@ -149,4 +149,4 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> 
     if output is None or tool is None:
         return unknown_result(use_id, IN_DOUBT)
     result = result_of(use_id, plain_output(output, tool))
-    return await shrink_output(run, masked(run, await store_result(run, result)))
+    return await shrink_output(run, await masked(run, await store_result(run, result)))

@@ -7,6 +7,7 @@ the log first; the model then sees its beginning and end, and how to read the re
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -53,6 +54,17 @@ def plain_output(output: Any, tool: BareTool) -> ToolOutput:
                 f"the call ran, but the {name} of its output are not JSON values: {shortened(str(value), 500)}"
             )
     return ToolOutput(plain_value(tool.json_value(output.output)), meta, output.is_error, attachments)
+
+
+def has_more_text(value: object, limit: int) -> bool:
+    """Whether the strings of a JSON value have more than `limit` characters; each value counts as one."""
+    waiting, size = [value], 0
+    while waiting and size <= limit:
+        item = waiting.pop()
+        size += len(item) if isinstance(item, str) else 1
+        if isinstance(item, Mapping | list | tuple):
+            waiting += item.values() if isinstance(item, Mapping) else item
+    return size > limit
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:

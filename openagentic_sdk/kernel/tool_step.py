@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
 from ..events import HookEvent, ToolResult, ToolUse, UserMessage
 from ..ground.frozen import changed
-from ..ground.threads import Guest, collect_left, settled
+from ..ground.threads import Guest, collect_left, run_in_thread, settled
 from ..sessions.closing import INTERRUPTED, cancelled_result, unknown_result
 from .agent import Run
 from .lifetime import RunStopped
@@ -22,7 +23,7 @@ from .part import Part
 from .tool import REPEATABLE, ToolOutput
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
-from .tool_output import plain_output, plain_value, shrink_output, store_result
+from .tool_output import has_more_text, plain_output, plain_value, shrink_output, store_result
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 STILL_RUNNING = (
@@ -149,7 +150,7 @@ def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
 async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
     if isinstance(item, ToolResult):
         await run.record(item)
-        return masked(run, item)
+        return await masked(run, item)
     await item.guest.ended()
     events: Sequence[HookEvent] = ()
     raw_result = item.result()
@@ -160,7 +161,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         result = await part.after_call(item.call, result)
     if result.output is not raw_result.output:  # a hook may have returned any object
         result = changed(result, output=plain_value(result.output))
-    result = masked(run, result)
+    result = await masked(run, result)
     await run.record(*events, await shrink_output(run, result))
     return result
 
@@ -175,7 +176,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         results = [result and await store_result(run, result) for result in results]
         # `_finish` has recorded some of them if the cancellation came later.
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
-        await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
+        await run.record(*[await shrink_output(run, await masked(run, result)) for result in missing])
 
     # From now on, a store that hangs delays the end by a moment only, see `Lifetime.patience`.
     run.lifetime.is_ending = True
@@ -213,8 +214,13 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
     return job.result()
 
 
-def masked(run: Run, result: ToolResult) -> ToolResult:
-    """The result with its secrets masked, before any of it is moved to a blob."""
+async def masked(run: Run, result: ToolResult) -> ToolResult:
+    """The result with its secrets masked, before any of it is moved to a blob.
+
+    A megabyte takes a third of a second: a result that will be a blob is masked in a thread.
+    """
+    if has_more_text(result.output, run.agent.blob_bytes):
+        return await run_in_thread(partial(run.recorder.masked, result), name="openagentic-masking")
     return run.recorder.masked(result)
 
 

@@ -104,8 +104,9 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
         return event
     if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
         return event  # it contains the input of a call
-    counter = redact if isinstance(event, ToolResult) and isinstance(redact, Redactor) else None
-    before = {} if counter is None else dict(counter.counts)
+    total, counter = redact, None
+    if isinstance(event, ToolResult) and isinstance(redact, Redactor):
+        redact = counter = redact.apart()
     changes: dict[str, Any] = {}
     for index in places:
         name, value = names[index], values[index]
@@ -122,10 +123,10 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
         rules = event.details.get("remembered")
         if changes["details"].get("remembered") != rules:
             changes["details"] = {key: value for key, value in changes["details"].items() if key != "remembered"}
-    if isinstance(event, ToolResult) and counter is not None:
-        counts = {name: n - before.get(name, 0) for name, n in counter.counts.items() if n > before.get(name, 0)}
-        if counts:
-            changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
+    if isinstance(event, ToolResult) and isinstance(total, Redactor) and counter is not None:
+        total.counts.update(counter.counts)
+        if counter.counts:
+            changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": dict(counter.counts)}
     return changed(event, **changes)
 
 

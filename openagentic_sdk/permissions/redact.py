@@ -11,6 +11,7 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -56,6 +57,12 @@ class Redactor:
     ) -> Redactor:
         """Create a redactor for the values of all variables whose names or values look secret, and for `more`."""
         return cls({**secrets_of(environment), **(more or {})}, shapes=shapes)
+
+    def apart(self) -> Redactor:
+        """The same redactor with counts of its own, because several threads may mask at once."""
+        twin = copy(self)
+        twin.counts = Counter()
+        return twin
 
     def __call__(self, text: str) -> str:
         """Replace every secret in the text by a mask with its name."""

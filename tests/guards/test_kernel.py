@@ -26,7 +26,7 @@ FEATURES = (
 # DESIGN section 2 allows 50 files and 10,000 lines, and aims at 40 and 9,000; these limits keep what has been reached.
 # Lines of code and docstrings count, lines of comments do not.
 MAX_FILES = 40
-MAX_LINES = 8_990
+MAX_LINES = 9_000
 
 
 def tearDownModule() -> None:

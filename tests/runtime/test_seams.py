@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 import unittest
 
 from openagentic_sdk.api import query, run
@@ -88,6 +89,24 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         output = next(event for event in events if event.type == "tool.result").output
         stored = options.session_store.read_blob(result_of(events).session_id, output["blob"])
         self.assertNotIn(SECRET.encode(), stored)
+
+    async def test_a_big_output_is_masked_beside_the_event_loop_and_a_small_one_in_it(self):
+        threads = {}
+
+        def redact(text: str) -> str:
+            if text.startswith("output"):
+                threads.setdefault(text[:10], threading.current_thread())
+            return text
+
+        @tool(effect="read")
+        def texts(size: int) -> list:
+            """Return a block of text of some size."""
+            return [{"type": "text", "text": f"output {size:03d}" + "x" * size * 1000}]
+
+        calls = [{"name": "texts", "arguments": {"size": size}} for size in (1, 300)]
+        await run(prompt="hi", options=options_for([{"tool_calls": calls}, "ok"], tools=[texts], redact=redact))
+        self.assertIs(threads["output 001"], threading.main_thread())
+        self.assertIsNot(threads["output 300"], threading.main_thread())
 
     async def test_a_result_that_no_hook_has_seen_is_not_shown_when_the_run_is_cut(self):
         async def withhold(payload):

@@ -71,7 +71,7 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
         ended.exception()
         raise
     events, result = await after_hooks(run, call, result)
-    end = _finished(command_id, masked(run, result), call.input["command"])
+    end = _finished(command_id, await masked(run, result), call.input["command"])
     await run.record(*events, end)
     return end
 
