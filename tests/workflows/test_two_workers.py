@@ -12,10 +12,12 @@ from pathlib import Path
 
 from openagentic_sdk.events import ModelResponse, Result, SystemNotice, ToolResult
 from openagentic_sdk.fleet import Fleet
+from openagentic_sdk.fleet.record import OPEN
 from openagentic_sdk.parts.workflows.inbox import deliver, read_inbox
 from openagentic_sdk.sessions.seal import Seal
 from tests.fleet.places import FleetTest, PostgresFleetTest, end, postgres_url
 from tests.size import LARGE
+from tests.waiting import until
 
 from .documents import agents, notes
 
@@ -53,7 +55,7 @@ class TwoWorkers(FleetTest):
             team = [stack.enter_context(self.worker(*flags)) for _ in range(2)]
             for number in range(KILLS):
                 more = DOCUMENTS * (number + 1) // (KILLS + 1)
-                self.until(lambda more=more: len(self.kept()) >= more, f"{more} documents are stored")
+                until(lambda more=more: len(self.kept()) >= more, lambda more=more: self.shown(more))
                 victim = team.pop(rng.randrange(2))
                 if number % 2:
                     self.stop_at_will(victim)
@@ -69,6 +71,12 @@ class TwoWorkers(FleetTest):
             for worker in team:
                 end(worker)
         self.check(self.status(run_id).session)
+
+    def shown(self, more: int) -> str:
+        """What was waited for, with the runs that are not over."""
+        rows = self.run_async(self.fleet.runs(states=OPEN, limit=DOCUMENTS))
+        facts = [(row.id, row.agent, row.state, row.owner, row.lease_left_s, row.attempts, row.error) for row in rows]
+        return f"{more} documents are stored, not {len(self.kept())}: {facts}"
 
     def kept(self) -> list[int]:
         return sorted(int(text) for place in Path(self.folder).glob("kept *") if (text := place.read_text()))
