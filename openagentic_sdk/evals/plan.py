@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import InvalidEventError, SessionError, SessionNotFoundError, SuiteError
 from ..events import Event, UserMessage
+from ..ground.disk import read_regular
 from ..ground.frozen import frozen
 from ..serialization import loads_event
 from ..sessions.base import SessionStore
@@ -144,10 +145,9 @@ def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
 def read_log(path: Path) -> list[Event]:
     """The events of a file of lines, numbered from 1. Raises `SuiteError`."""
     try:
-        if path.stat().st_size > MAX_LOG_BYTES:
-            raise SuiteError(f"{str(path)!r} is larger than {MAX_LOG_BYTES} bytes")
-        return [loads_event(line, strict=False) for line in path.read_bytes().split(b"\n") if line.strip()]
-    except (OSError, InvalidEventError, SessionError) as error:
+        lines = read_regular(path, MAX_LOG_BYTES).split(b"\n")
+        return [loads_event(line, strict=False) for line in lines if line.strip()]
+    except (OSError, ValueError, InvalidEventError, SessionError) as error:
         raise SuiteError(f"{str(path)!r} cannot be read as a log: {error}") from None
 
 

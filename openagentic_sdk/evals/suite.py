@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from ..agents import import_name, plain_options, read_agent
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
-from ..ground.disk import read_toml
+from ..ground.disk import MAX_TOML_BYTES, read_regular, read_toml
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.schemas import compiled
@@ -254,7 +254,7 @@ def _module_name(path: Path) -> str:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, MAX_TOML_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise SuiteError(f"{str(path)!r} cannot be read: {error}") from None
 

@@ -9,25 +9,46 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from .system import BINARY, NO_FOLLOW
 
 MAX_TOML_BYTES = 4 << 20
 
 
+def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`, and `ValueError` for any other file."""
+    # Opening a FIFO would wait for its other end forever.
+    flags = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        return _read_at_most(file, max_bytes)
+
+
+def read_named(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Like `read_regular`, for a file that the user named, which may be a pipe: it waits for the pipe's other end."""
+    with open(path, "rb") as file:
+        return _read_at_most(file, max_bytes)
+
+
+def _read_at_most(file: BinaryIO, max_bytes: int) -> bytes:
+    # One byte more than allowed shows that the file is too large, without reading all of it.
+    data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"it is larger than {max_bytes} bytes")
+    return data
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for an invalid file."""
-    with open(path, "rb") as file:
-        # One byte more than allowed shows that the file is too large, without reading all of it.
-        data = file.read(MAX_TOML_BYTES + 1)
     import tomllib  # most runs have no such file
 
-    if len(data) > MAX_TOML_BYTES:
-        raise ValueError(f"it is larger than {MAX_TOML_BYTES} bytes")
+    data = read_regular(path, MAX_TOML_BYTES)
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:

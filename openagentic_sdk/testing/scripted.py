@@ -35,7 +35,6 @@ import json
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..errors import (
@@ -48,6 +47,7 @@ from ..errors import (
     ScriptMismatchError,
 )
 from ..ground.clock import Clock, SystemClock
+from ..ground.disk import read_named
 from ..ground.words import plural
 from ..providers.base import (
     Done,
@@ -69,6 +69,7 @@ _CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id", "caller"))
 _ERROR_KEYS = frozenset(("message", "type", "status", "after"))
 _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
+_MAX_SCRIPT_BYTES = 64 << 20
 # The turn's number in the script, from 1, and the turn.
 _NumberedTurn = tuple[int, Mapping[str, Any]]
 
@@ -105,8 +106,8 @@ class ScriptedProvider(StreamedProvider):
     ) -> ScriptedProvider:
         """Create a provider from a JSON file. Raises `ScriptError` if it is not a valid script."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            data = json.loads(read_named(path, _MAX_SCRIPT_BYTES).decode("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise ScriptError(f"the script {os.fspath(path)!r} cannot be read: {error}") from None
         turns = data.get("turns") if isinstance(data, dict) else data
         if not isinstance(turns, list):

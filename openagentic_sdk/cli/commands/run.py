@@ -7,10 +7,10 @@ import asyncio
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...errors import OptionsError
+from ...ground.disk import read_named
 from ...ground.rooms import is_installed
 from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
@@ -22,6 +22,8 @@ from ..output.terminal import Screen
 from ..output.turn import Countdown, JsonPrinter, ResultPrinter, Turn
 from ..stored.stores import store_flag
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
+
+_MAX_SCHEMA_BYTES = 4 << 20
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,7 +80,7 @@ def _printer(options: OpenAgenticOptions, screen: Screen) -> EventPrinter:
 
 def _read_schema(path: str) -> dict[str, Any]:
     try:
-        schema = json.loads(Path(path).read_bytes())
+        schema = json.loads(read_named(path, _MAX_SCHEMA_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise OptionsError(f"--output-schema {path}: {error}") from error
     if not isinstance(schema, dict):

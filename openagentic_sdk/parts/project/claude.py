@@ -14,6 +14,8 @@ from ...skills.files import Bounds, read_text, walk_files
 from ...skills.index import claude_home, folders_up
 from ...skills.names import name_key
 
+# A generous limit: Claude Code also stores the history of every conversation in this file.
+MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024
 MANAGED_DIR = "/etc/claude-code"
 
 

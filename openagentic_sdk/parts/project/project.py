@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...ground.diagnostic import Diagnostic
+from ...ground.disk import read_regular
 from ...ground.frozen import changed, frozen
 from ...skills.index import IndexResult, claude_home
 from ...skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
-from .claude import MANAGED_DIR, ClaudeFolders, claude_folders, claude_json
+from .claude import MANAGED_DIR, MAX_CLAUDE_JSON_BYTES, ClaudeFolders, claude_folders, claude_json
 from .commands import CommandSet, expand_prompt, read_commands
 from .memory import ProjectMemory, read_memory
 from .output_style import OutputStyle, read_output_style
@@ -82,8 +83,8 @@ class OpenedProject:
         if any("mcpServers" in p.manifest or os.path.lexists(f"{p.root}/.mcp.json") for p in self.plugins.plugins):
             return True
         try:
-            return claude is not None and b'"mcpServers"' in Path(claude).read_bytes()
-        except OSError:
+            return claude is not None and b'"mcpServers"' in read_regular(claude, MAX_CLAUDE_JSON_BYTES)
+        except (OSError, ValueError):
             return False
 
     def skill_hooks(self) -> tuple[CommandHook, ...]:

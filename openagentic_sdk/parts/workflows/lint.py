@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OptionsError
+from ...ground.disk import read_regular
 from ...ground.frozen import frozen, mutable
 from ...ground.packaged import read_packaged
 from ...ground.patterns import regex
@@ -186,9 +187,7 @@ def _files_below(path: Path) -> Iterator[Path]:
 
 def _check_file(path: Path) -> LintReport:
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"the file is longer than {_MAX_BYTES >> 20} MiB")
-        return check_source(path.read_bytes(), str(path))
+        return check_source(read_regular(path, _MAX_BYTES), str(path))
     except (OSError, ValueError) as error:
         return LintReport((LintFinding(str(path), 1, 1, "unreadable", str(error)),), files=1)
 

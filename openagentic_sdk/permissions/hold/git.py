@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from ...ground.disk import nearest_holding
+from ...ground.disk import nearest_holding, read_regular
 from ...ground.patterns import regex
 from ...tools.shell.git_config import foreign_settings, hook_folders, is_powerless
 from ..guess import UNKNOWN, loose_commands
@@ -13,6 +13,7 @@ from ..rules import Rule, RuleBook
 from ..shell import CommandLine, NotUnderstood, SimpleCommand, word_set
 from ..subject import Subject, Workspace
 from .programs import BUILTINS
+from .repository import MAX_INDEX_BYTES
 
 _GIT = regex(r"(?<![\w.-])git(?![\w.-])")
 # Git commands that never print or restore file contents, whatever their arguments.
@@ -78,8 +79,7 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
     if top is None:
         return False
     try:
-        with open(f"{top}/.git/index", "rb") as file:
-            names = list(index_names(file.read()))
+        names = list(index_names(read_regular(f"{top}/.git/index", MAX_INDEX_BYTES)))
     except FileNotFoundError:
         return False
     except (OSError, ValueError):

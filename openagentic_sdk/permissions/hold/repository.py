@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from ...ground.disk import read_regular
 from ...ground.patterns import regex
 from ...tools.shell.git_settings import read_config
 
@@ -47,11 +48,10 @@ def _is_plain(git_path: str) -> bool:
     try:
         index = b""
         if "index" in names:
-            with open(os.path.join(git_path, "index"), "rb") as file:
-                index = file.read(MAX_INDEX_BYTES + 1)
-    except OSError:
+            index = read_regular(os.path.join(git_path, "index"), MAX_INDEX_BYTES)
+    except (OSError, ValueError):
         return False
-    if len(index) > MAX_INDEX_BYTES or _GITLINK in index:
+    if _GITLINK in index:
         return False
     settings = read_config(os.path.join(git_path, "config"))
     return settings is not None and not settings.dropped and not _FETCHES.search(settings.harmless_text)

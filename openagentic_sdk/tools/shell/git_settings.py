@@ -5,14 +5,13 @@ Not a list of settings that run programs, which grows with every release of git,
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 
+from ...ground.disk import read_regular
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 
-_MAX_CONFIG_BYTES = 1_000_000
+MAX_GIT_FILE_BYTES = 1_000_000
 _SECTION = regex(r'\[([A-Za-z]+)(?:[ \t]+"[^"\\\n]*")?\]')
 _KEY = regex(r"([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=.*[^\\]|[ \t]*=)?")
 # git-config(1); their values are numbers, switches, names and addresses.
@@ -53,14 +52,7 @@ def config_lines(path: str) -> list[str]:
 
     Raises OSError, and ValueError for an impossible name, unless it is a regular file of at most 1 MB.
     """
-    # Opening a FIFO would wait for its other end forever.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is not a regular file")
-        data = file.read(_MAX_CONFIG_BYTES + 1)
-    if len(data) > _MAX_CONFIG_BYTES:
-        raise ValueError(f"{path} is larger than {_MAX_CONFIG_BYTES} bytes")
-    return data.decode("utf-8", "surrogateescape").split("\n")
+    return read_regular(path, MAX_GIT_FILE_BYTES).decode("utf-8", "surrogateescape").split("\n")
 
 
 def read_config(path: str) -> GitSettings | None:
@@ -74,7 +66,7 @@ def read_config(path: str) -> GitSettings | None:
     except OSError:
         return None
     except ValueError as error:
-        return GitSettings("", (str(error),))
+        return GitSettings("", (f"{path}: {error}",))
     section, safe_lines, dropped = "", [], []
     for line in lines:
         line = line.strip(" \t\r")

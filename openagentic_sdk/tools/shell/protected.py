@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from ...ground.disk import is_within, nearest_holding
+from ...ground.disk import is_within, nearest_holding, read_regular
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.system import user_home
 from ...ground.text import is_hidden
 from ...sessions.seal import data_home
-from .git_settings import HARMLESS, config_lines
+from .git_settings import HARMLESS, MAX_GIT_FILE_BYTES, config_lines
 
 
 def _names(text: str) -> frozenset[str]:
@@ -215,8 +215,7 @@ def common_dir_of(git_dir: str) -> str:
 
 def _line(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(4096)
+        return read_regular(path, MAX_GIT_FILE_BYTES).decode("utf-8", "surrogateescape")
     except (OSError, ValueError):
         return ""
 

@@ -24,15 +24,13 @@ from ....ground.disk import is_within
 from ....ground.frozen import frozen
 from ....ground.text import visible
 from ....skills.files import read_bytes
-from ...project.claude import claude_json
+from ...project.claude import MAX_CLAUDE_JSON_BYTES, claude_json
 from ...project.plugins import MANIFEST, Plugin
 from ...project.private_json import KeptFile
 from ...project.project import OpenedProject
 
 PROJECT_FILE = ".mcp.json"
 MAX_FILE_BYTES = 1024 * 1024
-# A generous limit: Claude Code also stores the history of every conversation in this file.
-_MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024
 MAX_SERVERS = 100
 # Longer entries are refused: no person would read that much before agreeing.
 MAX_ENTRY_CHARS = 16 * 1024
@@ -96,7 +94,7 @@ def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagn
     folders, root = project.folders, os.path.realpath(project.root)
     scopes, path = _own_entries(own, problems), claude_json(folders)
     is_there = path is not None and os.path.isfile(path)
-    claude = read_json_file(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
+    claude = read_json_file(path or "", None, problems, MAX_CLAUDE_JSON_BYTES) if is_there else {}
     projects = _object(claude, "projects")
     if folders.reads_local:
         yield from _entries(_object(scopes.get("local"), root), "local", own.path if own else "", problems, root)

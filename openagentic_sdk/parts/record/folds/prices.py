@@ -20,6 +20,7 @@ from typing import Any
 from ....errors import OptionsError, StorageError
 from ....events import Event, ModelResponse
 from ....ground.checks import number, shown
+from ....ground.disk import read_regular
 from ....ground.packaged import read_packaged
 from ....sessions.folds.usage import HOUR, normalize_usage
 from .spending import own_spending
@@ -155,12 +156,9 @@ def _packaged() -> str:
 def load_prices(path: str | Path) -> PriceTable:
     """A table from a file in the form above. Raises `OptionsError` if it cannot be read or an entry is invalid."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_BYTES + 1)
+        text = read_regular(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
         raise OptionsError(f"prices cannot be read from {shown(str(path))}: {error}") from error
-    if len(text) > _MAX_BYTES:
-        raise OptionsError(f"prices cannot be read from {str(path)!r}: it has more than {_MAX_BYTES} bytes")
     return _read_table(text, str(path))
 
 

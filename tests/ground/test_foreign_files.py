@@ -1,0 +1,103 @@
+"""Files of other people are read only if they are regular and small, wherever a command or a rule reads one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from openagentic_sdk.errors import OptionsError, ScriptError, SuiteError
+from openagentic_sdk.evals.plan import read_log
+from openagentic_sdk.evals.suite import load_suite
+from openagentic_sdk.ground.disk import read_regular
+from openagentic_sdk.parts.budgets import read_limits
+from openagentic_sdk.parts.record.folds.prices import load_prices
+from openagentic_sdk.parts.workflows.lint import check_paths
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.hold.repository import is_plain_repository
+from openagentic_sdk.permissions.rules import parse_rules
+from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.tools.shell.protected import common_dir_of
+
+_LIMIT_S = 60
+
+
+def _give_up(_signal: int, _frame: FrameType | None) -> None:
+    raise AssertionError("reading waited for the other end of a pipe")
+
+
+class ForeignFiles(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(os.path.realpath(folder.name))
+        before = signal.signal(signal.SIGALRM, _give_up)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.alarm, 0)
+        signal.alarm(_LIMIT_S)
+
+    def test_a_pipe_a_device_and_a_folder_are_refused_at_once(self) -> None:
+        os.mkfifo(self.folder / "pipe")
+        for path in (self.folder / "pipe", Path("/dev/zero"), Path("/dev/null")):
+            with self.subTest(path), self.assertRaisesRegex(ValueError, "^it is not a regular file$"):
+                read_regular(path, 10)
+        with self.assertRaises(IsADirectoryError):
+            read_regular(self.folder, 10)
+
+    def test_a_file_of_a_gigabyte_is_refused_by_its_first_bytes(self) -> None:
+        big = self.folder / "big"
+        with open(big, "wb") as file:
+            file.truncate(1 << 30)
+        with self.assertRaisesRegex(ValueError, "^it is larger than 10 bytes$"):
+            read_regular(big, 10)
+        with open(big, "wb") as file:
+            file.write(b"0123456789")
+        self.assertEqual(read_regular(big, 10), b"0123456789")
+
+    def test_every_reader_of_settings_refuses_a_pipe_in_one_sentence(self) -> None:
+        readers: tuple[tuple[str, Callable[[Path], object], type[Exception]], ...] = (
+            ("limits.toml", read_limits, OptionsError),
+            ("prices.json", load_prices, OptionsError),
+            ("suite.toml", lambda path: load_suite(str(path)), SuiteError),
+            ("log.jsonl", read_log, SuiteError),
+        )
+        for name, read, error in readers:
+            path = self.folder / name
+            os.mkfifo(path)
+            with self.subTest(name), self.assertRaisesRegex(error, "it is not a regular file"):
+                read(path)
+
+    def test_a_script_without_end_or_nested_too_deeply_is_refused_in_one_sentence(self) -> None:
+        deep = self.folder / "deep.json"
+        deep.write_text("[" * 100_000 + "]" * 100_000)
+        for path, words in (("/dev/zero", "it is larger than 67108864 bytes"), (deep, "recursion")):
+            with self.subTest(path), self.assertRaisesRegex(ScriptError, f"cannot be read: .*{words}"):
+                ScriptedProvider.from_file(path)
+
+    def test_a_pipe_instead_of_a_python_file_is_a_finding_of_the_check(self) -> None:
+        path = self.folder / "flow.py"
+        os.mkfifo(path)
+        self.assertEqual([each.message for each in check_paths([path]).findings], ["it is not a regular file"])
+
+    def test_a_repository_of_pipes_is_not_plain_and_its_commands_are_asked_about(self) -> None:
+        for name in ("objects", "refs"):
+            (self.folder / ".git" / name).mkdir(parents=True)
+        (self.folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+        (self.folder / ".git" / "config").write_text("[core]\n\tbare = false\n")
+        self.assertTrue(is_plain_repository(str(self.folder)))
+        os.mkfifo(self.folder / ".git" / "index")
+        self.assertFalse(is_plain_repository(str(self.folder)))
+        deny = parse_rules(["Read(./secret.txt)"], "deny", "options")
+        gate = PermissionGate(permission_mode="default", workspace_roots=(str(self.folder),), deny=deny)
+        context = {"cwd": str(self.folder), "project_dir": str(self.folder)}
+        for command in ("git diff HEAD", "git status", "git log -p"):
+            with self.subTest(command):
+                self.assertEqual(gate.verdict("Bash", {"command": command}, context).outcome, "ask")
+
+    def test_a_pipe_named_commondir_shares_nothing(self) -> None:
+        os.mkfifo(self.folder / "commondir")
+        self.assertEqual(common_dir_of(str(self.folder)), str(self.folder))
