@@ -151,13 +151,17 @@ class RedisDatabase:
         return 1
 
     def copy(self, key: bytes, new: bytes, _: bytes) -> int:
+        if key == new:
+            raise Refusal("ERR source and destination objects are the same")
         self.delete(new)
         if key in self.keys:
             self.keys[new] = self.keys[key].copy()
         return 1
 
     def expire(self, key: bytes, seconds: bytes) -> int:
-        if key in self.keys:
+        if float(seconds) <= 0:
+            self.delete(key)
+        elif key in self.keys:
             self.until[key] = self.times.now_s + float(seconds)
         return 1
 
