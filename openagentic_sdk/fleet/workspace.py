@@ -378,7 +378,10 @@ class _Git:
         may_fail: bool = False,
     ) -> _GitOutput:
         """Run git and return its output. Raises `FleetError` with git's message, and `StorageError` if cancelled."""
-        level = probe_sandbox().level
+        try:
+            level = probe_sandbox().level
+        except ToolError as error:
+            raise FleetError(str(error)) from error
         place = str(cwd or home)
         plan = None if level == "none" else sandbox_plan(level, cwd=place, writable=[str(home.resolve())])
         return self._run(arguments, home, {**self._env, **(env or {})}, cwd or home, may_fail, LOCAL_S, plan)

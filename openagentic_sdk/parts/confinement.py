@@ -41,7 +41,10 @@ class Confinement(Part):
         bash = self.run.agent.tools.get(_SHELL)
         if not isinstance(bash, BashTool) or bash.sandbox_under(self._rules).mode == "off":
             return context
-        report = probe_sandbox()
+        try:
+            report = probe_sandbox()
+        except ToolError:  # it is decided as if unconfined, and refused when it is to start
+            return context
         return replace(context, confined=report.level) if report.is_mounted else context
 
 

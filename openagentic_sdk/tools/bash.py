@@ -286,7 +286,10 @@ class BashTool(BlockingTool):
         """The reason why commands are not tried on a copy here; empty if not worth reporting, None if they are tried."""
         if self._sandbox.mode == "off" or self._sandbox.effects is not None:
             return ""
-        report = probe_sandbox()
+        try:
+            report = probe_sandbox()
+        except ToolError as error:
+            return str(error)
         if not report.overlay:
             return f"this machine cannot provide a copy to try it on: {report.reasons.get('overlay', '')}"
         home = os.path.realpath(user_home())
@@ -465,7 +468,7 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 @functools.cache
 def has_utf8_locale() -> bool:
     """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
-    counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", "\u00e9"]
+    counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", os.fsdecode("\u00e9".encode())]
     result = subprocess.run(
         counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
     )

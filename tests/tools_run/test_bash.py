@@ -10,6 +10,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -490,6 +491,39 @@ class BackgroundShells(WorkspaceTestCase):
         shell_id = self.start("true")
         with self.assertRaisesRegex(ToolInputError, shell_id):
             KillBashTool().run_sync({"shell_id": "shell_99"}, self.ctx)
+
+
+IN_ASCII = r"""
+import sys
+from openagentic_sdk.errors import ToolError
+from openagentic_sdk.kernel.tool import ToolContext
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.files.workspace import resolve_path
+ctx = ToolContext(cwd=sys.argv[1])
+result = BashTool(sandbox="off").run_sync({"command": "echo 'gr\u00fcn' > '\u00e9'; cat '\u00e9'"}, ctx)
+print(sys.getfilesystemencoding(), ascii(result["stdout"]))
+try:
+    resolve_path("\u00e9", sys.argv[1])
+except ToolError as error:
+    print(ascii(str(error)))
+"""
+
+
+class AHostInAscii(unittest.TestCase):
+    def test_a_command_keeps_its_letters_and_a_file_tool_names_the_way_out(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            shown = subprocess.run(
+                [sys.executable, "-c", IN_ASCII, folder],
+                env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(os.listdir(folder), ["\u00e9"])
+        first, second = shown.stdout.splitlines()
+        self.assertEqual(first, r"ascii 'gr\xfcn\n'", shown.stderr)
+        self.assertIn("cannot be encoded as ascii", second)
+        self.assertIn("set PYTHONUTF8=1", second)
 
 
 class AForkedHost(unittest.TestCase):

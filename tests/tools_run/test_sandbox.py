@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -410,6 +411,50 @@ mv old renamed; ln -s file link; mkdir -p deep/er; echo x > deep/er/x
 rm swap; mkdir swap; echo y > swap/y; rm -r folder; echo z > folder
 printf 'a\\nb' > "na me,:=\\\\x"
 """
+
+
+class Undetermined(WorkspaceTestCase):
+    """The sandboxes cannot be tried, which does not mean that there are none."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        known = sandbox_plan._probed.pop(os.geteuid(), None)
+        if known is not None:
+            self.addCleanup(sandbox_plan._probed.__setitem__, os.geteuid(), known)
+
+    def probe_with(self, answer: Any) -> None:
+        real = sandbox_plan.try_plan
+        self.addCleanup(setattr, sandbox_plan, "try_plan", real)
+        sandbox_plan.try_plan = lambda *_: answer()
+
+    def refused(self) -> str:
+        with self.assertRaises(ToolError) as caught:
+            self.bash("touch ran", sandbox="auto")
+        self.assertFalse((self.workspace / "ran").exists())
+        return str(caught.exception)
+
+    def test_no_command_runs_when_every_probe_lacks_file_descriptors_and_the_next_call_tries_again(self) -> None:
+        real = sandbox_plan.try_plan
+        shortage = f"the command could not be started: [Errno 24] {os.strerror(errno.EMFILE)}"
+        for text in (shortage, sandbox_plan._TOO_SLOW):
+            with self.subTest(text):
+                self.probe_with(lambda text=text: text)
+                self.assertIn(f"cannot be tried now ({text})", self.refused())
+        self.assertNotIn(os.geteuid(), sandbox_plan._probed)
+        sandbox_plan.try_plan = real
+        self.assertEqual(self.bash("echo again", sandbox="auto")["stdout"], "again\n")
+
+    def test_no_command_runs_when_the_probe_itself_fails(self) -> None:
+        def fail() -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        self.probe_with(fail)
+        self.assertIn("Too many open files), and nothing runs without that", self.refused())
+
+    def test_a_probe_that_the_kernel_refuses_is_an_answer(self) -> None:
+        self.probe_with(lambda: "unshare: Operation not permitted")
+        self.assertEqual(probe_sandbox().level, "none")
+        del sandbox_plan._probed[os.geteuid()]
 
 
 class Effects(WorkspaceTestCase):

@@ -8,9 +8,11 @@ changes or sends something, each of its control arguments is searched for in the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from ...errors import ToolError
 from ...events import PartState, TextCommandStarted, ToolResult, UserMessage
 from ...ground.frozen import changed
 from ...kernel.agent import Run
@@ -138,8 +140,9 @@ class Labels(Part):
         if isinstance(tool, BashTool):
             sandbox = tool.sandbox_under(self.run.parts.services.find(CommandRules) or CommandRules())
             reaches_others = sandbox.mode == "off" or sandbox.has_network or sandbox.unix_sockets
-            if not reaches_others and probe_sandbox().is_mounted:
-                return _CLOSED_SHELL
+            with suppress(ToolError):  # then it is not known to be closed
+                if not reaches_others and probe_sandbox().is_mounted:
+                    return _CLOSED_SHELL
         return tool.labels if isinstance(tool, Tool) else None
 
     async def store_result(self, result: ToolResult) -> ToolResult:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ...errors import ToolError
 from ...ground.frozen import frozen
-from ...ground.words import look_alikes
+from ...ground.words import look_alikes, sendable
 from ...kernel.tool import PathRules, ToolContext
 from ...sessions.folds.features.all import ObservedFilesFold
 
@@ -41,6 +42,12 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     Raises `ToolError` for an empty path, one that no file can have, and an ambiguous one, whose `..` follows a link.
     """
     if not path or not can_name_a_file(path):
+        encoding = sys.getfilesystemencoding()
+        if encoding != "utf-8" and "\0" not in path and sendable(path) == path != "":
+            raise ToolError(
+                f"{path!r} cannot be encoded as {encoding}, in which this process names files: use an ASCII name, or set"
+                " PYTHONUTF8=1 and start again"
+            )
         raise ToolError(f"{path!r} is not a path: give the path of a file, absolute or relative to {cwd}")
     expanded = os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
     # POSIX distinguishes a leading double slash; the kernel does not.

@@ -356,15 +356,17 @@ class HelperHold:
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...] = ()) -> RunningCommand:
         """Start a command, or a server with `pipes` for its input, output and errors, which the caller must close."""
-        helper = _live_helper()
         try:
-            return helper.start(spec, pipes)
-        except _HelperGoneError:
-            # It was killed or stopped, or had just ended: it had not taken this command, so a retry is safe.
+            helper = _live_helper()
             try:
+                return helper.start(spec, pipes)
+            except _HelperGoneError:
+                # It was killed or stopped, or had just ended: it had not taken this command, so a retry is safe.
                 return _live_helper(instead_of=helper).start(spec, pipes)
-            except _HelperGoneError as error:
-                raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
+        except _HelperGoneError as error:
+            raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
+        except OSError as error:  # the host itself lacks something, such as file descriptors
+            raise ToolError(f"the command could not be started: {error}") from error
 
     def release(self, *, at_once: bool) -> None:
         """Release the claim. The last release stops the helper: now, or after some idle seconds if not `at_once`."""

@@ -6,6 +6,7 @@ distribution has disabled.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from ...errors import OptionsError, ToolError
 from ...ground.disk import is_within, remove_tree
 from ...ground.frozen import frozen
 from ...ground.system import user_home
+from ...ground.text import on_one_line
 from ...sessions.seal import key_path
 from .process import CommandSpec, run_command
 from .settings_found import PLACEHOLDER_MODE, PLACEHOLDERS
@@ -25,6 +27,12 @@ if sys.platform != "win32":
     import fcntl
 
 PROBE_LIMIT_S = 10.0
+# A probe that fails for one of these reasons says nothing about the kernel: the next one may succeed.
+_TOO_SLOW = f"it did not end within {PROBE_LIMIT_S:g} s"
+_SHORTAGES = (
+    _TOO_SLOW,
+    *map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)),
+)
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
 # Never $PATH, which may contain a folder of the workspace.
 BWRAP_PATH = "/usr/bin:/bin:/usr/local/bin"
@@ -86,11 +94,29 @@ _probed: dict[int, SandboxReport] = {}
 
 
 def probe_sandbox() -> SandboxReport:
-    """The sandboxes that this machine's kernel supports for this user; tried once per process."""
+    """The sandboxes that this machine's kernel supports for this user; tried once per process.
+
+    Raises `ToolError` if that cannot be determined now, for example for lack of file descriptors: then a command must not
+    run, since without a sandbox it would only run by mistake. The next call tries again.
+    """
     uid = os.geteuid()
     if uid not in _probed:
-        _probed[uid] = _probe()
+        try:
+            report = _probe()
+        except OSError as error:
+            raise _undetermined(str(error)) from error
+        lacking = [reason for reason in report.reasons.values() if any(text in reason for text in _SHORTAGES)]
+        if lacking:
+            raise _undetermined(lacking[0])
+        _probed[uid] = report
     return _probed[uid]
+
+
+def _undetermined(reason: str) -> ToolError:
+    return ToolError(
+        f"the sandboxes of this machine cannot be tried now ({on_one_line(reason, 300)}), and nothing runs without that:"
+        " close other programs or raise the limits of this process (ulimit -a), and try again"
+    )
 
 
 def _probe() -> SandboxReport:
@@ -140,6 +166,8 @@ def try_plan(plan: Mapping[str, Any], argv: Sequence[str] = ("/bin/sh", "-c", ":
         report = run_command(spec, timeout_s=PROBE_LIMIT_S)
     except ToolError as error:
         return str(error)
+    if report.ended_by == "timeout":
+        return _TOO_SLOW
     return (
         None
         if report.exit_code == 0
