@@ -108,6 +108,14 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(code, FAILED)
         self.assertRegex(out + err, "lose: .*\n.*no longer written to, since its file was deleted")
 
+    def test_the_same_command_starts_a_workflow_whose_process_died_before_its_arguments_were_stored(self) -> None:
+        FileSessionStore(self.store).create_session(session_id="r")
+        code, out, err = self.run_flow("review", "repository=/srv", "most=1", "--session", "r")
+        self.assertEqual(code, WAITING, err)
+        self.assertIn("? Publish? (yes, no)", out)
+        code, _, err = self.run_flow("review", "--session", "r")  # now they are stored, and need not be repeated
+        self.assertEqual(code, WAITING, err)
+
     def test_a_workflow_runs_waits_is_answered_fails_is_retried_and_ends(self) -> None:
         code, out, err = self.run_flow("review", "repository=/srv", "most=2", "--session", "r")
         self.assertEqual(code, WAITING, err)

@@ -17,7 +17,7 @@ from typing import Any
 from ...agents import import_name
 from ...assemble import trust_store
 from ...errors import OptionsError, SessionLockedError, SessionNotFoundError
-from ...events import Event, Result
+from ...events import Event, Result, UserMessage
 from ...flows import Workflow
 from ...ground.frozen import values_of
 from ...ground.system import working_dir
@@ -150,7 +150,9 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         open_session_store(own if isinstance(own, str) else args.store) if own is None or isinstance(own, str) else own
     )
     session = args.session or new_session_id()
-    if is_new := not store.session_exists(session):
+    exists = store.session_exists(session)
+    # Its process may have died after creating the session and before storing the arguments.
+    if is_new := not (exists and any(isinstance(event, UserMessage) for event in store.iter_events(session))):
         prompt = flow.prompt(**flow.read_words(_read_arguments(args.arguments)))
     elif (earlier := _progress_of(store, session)).is_workflow and earlier.name != flow.name:
         store.close()
@@ -160,7 +162,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         options = flow.to_options(replace(base, session_store=store, permission_gate=gate))
         options = replace(options, disallowed_tools=(*options.disallowed_tools, *args.deny))
         place: dict[str, Any] = (
-            {"session": session, "request_id": f"workflow:{session}"} if is_new else {"resume": session}
+            {"resume": session} if exists else {"session": session, "request_id": f"workflow:{session}"}
         )
         message = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
         printer = JsonPrinter() if args.json else ProgressPrinter(screen, _progress_of(store, session))
