@@ -303,7 +303,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self._server.migrate()
 
     def tables(self) -> Tables:
-        return PostgresTables(lambda: self._server)
+        return PostgresTables(lambda: self._server, self._first_s)
 
     def search_notice(self) -> str | None:
         if self._call(None, has_index):

@@ -115,7 +115,7 @@ class RedisSessionStore(RedisInbox):
         return self._server.durability
 
     def durability_notice(self) -> str | None:
-        return "; ".join(self._server.notices()) or None
+        return "; ".join(self._call(None, self._server.notices)) or None
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 

@@ -14,12 +14,14 @@ import tempfile
 import threading
 import unittest
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.cli.stored.stores import open_session_store
 from openagentic_sdk.errors import LogCorruptError, OptionsError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
+from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
@@ -55,6 +57,10 @@ for url in ("postgresql://host/x", "redis://host/0"):
     except OptionsError as error:
         print(error)
 """
+
+
+def _fail_next(errors: list[Exception], *_: object) -> None:
+    raise errors.pop(0)
 
 
 class DriverTest(unittest.TestCase):
@@ -208,6 +214,35 @@ class AddressTest(unittest.TestCase):
                 server.kill()
                 server.wait()
         self.assertEqual(found, [[]])
+
+    @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+    def test_what_is_said_about_a_server_also_waits_for_the_first_connection(self) -> None:
+        import redis
+
+        errors = [redis.ConnectionError("not up yet"), redis.AuthenticationError("the second attempt")]
+        with (
+            closing(RedisSessionStore("redis://127.0.0.1:1/0", patience_s=60.0)) as store,
+            self.assertRaisesRegex(StorageError, "the second attempt"),
+        ):
+            store._server.learn = partial(_fail_next, errors)
+            store.durability_notice()
+
+    @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
+    def test_a_fleet_also_waits_for_the_first_connection_to_its_database(self) -> None:
+        import psycopg
+
+        for name, ask in (
+            ("read", lambda tables: tables.read("SELECT 1")),
+            ("change", lambda tables: tables.change(lambda execute: execute("SELECT 1"))),
+        ):
+            errors = [psycopg.OperationalError("not up yet"), psycopg.OperationalError("FATAL: the second attempt")]
+            with (
+                self.subTest(name),
+                closing(PostgresSessionStore("postgresql://127.0.0.1:1/x", patience_s=60.0)) as store,
+                self.assertRaisesRegex(StorageError, "the second attempt"),
+            ):
+                store._server.connect = partial(_fail_next, errors)
+                ask(store.tables())
 
 
 @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")

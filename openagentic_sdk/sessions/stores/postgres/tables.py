@@ -20,7 +20,10 @@ _LOOK_S = 0.1
 
 
 class PostgresTables(Tables):
-    """The database of a Postgres store; `server` returns this process's server."""
+    """The database of a Postgres store; `server` returns this process's server.
+
+    `first_s` limits the wait for a server that was never reached.
+    """
 
     now = wall = "extract(epoch FROM clock_timestamp())::float8"
     at_wall = "%s"
@@ -28,8 +31,8 @@ class PostgresTables(Tables):
     sessions = "openagentic_sessions"
     last_seq = "last_seq"
 
-    def __init__(self, server: Callable[[], PostgresServer]) -> None:
-        self._find = server
+    def __init__(self, server: Callable[[], PostgresServer], first_s: float) -> None:
+        self._find, self._first_s = server, first_s
         self.conflict = driver().psycopg.errors.UniqueViolation
         self._listeners: dict[str, PostgresListener | None] = {}
         self._guard = threading.Lock()
@@ -37,7 +40,9 @@ class PostgresTables(Tables):
         self._leads_to: Rows = []
 
     def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
-        return self._find().call(None, lambda db: db.execute(command, values).fetchall(), patience_s)
+        return self._find().call(
+            None, lambda db: db.execute(command, values).fetchall(), patience_s, first_s=self._first_s
+        )
 
     def change(
         self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
@@ -48,7 +53,7 @@ class PostgresTables(Tables):
             with db.transaction():
                 return work(_execute_on(db))
 
-        return self._find().call(None, attempt, patience_s)
+        return self._find().call(None, attempt, patience_s, first_s=self._first_s)
 
     async def change_on(self, connection: Any, steps: Statements[T]) -> T:
         psycopg = driver().psycopg

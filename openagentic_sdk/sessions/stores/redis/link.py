@@ -100,13 +100,11 @@ class RedisServer(StoreServer):
                 self._client = client
             return self._client
 
-    def notices(self) -> list[str]:
+    def notices(self, client: Any) -> list[str]:
         """Warnings about the server's current settings that matter before it is trusted with sessions."""
-        with self.translated():
-            client = self.client()
-            self.learn(client)
-            policy = _info(client, "memory").get("maxmemory_policy", "")
-            role = _info(client, "replication")
+        self.learn(client)
+        policy = _info(client, "memory").get("maxmemory_policy", "")
+        role = _info(client, "replication")
         notices = [HIDDEN.format(durability=self.durability)] if self._hides else []
         notices.append({"memory": NO_DISK, "snapshot": SNAPSHOTS, "everysec": DELAYED}.get(self.durability, ""))
         notices.append(EVICTS.format(policy=policy) if self.evicts else "")
