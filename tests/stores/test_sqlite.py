@@ -223,6 +223,20 @@ class SqliteTest(unittest.TestCase):
         self.assertIn("four", insert)
         self.assertNotIn("OpenEphemeral", {row[1] for row in self.ask(f"EXPLAIN {insert}")})
 
+    def test_rows_with_these_keys_are_read_by_their_keys_whatever_else_is_required(self) -> None:
+        commands: list[str] = []
+        with self.store._file.reading() as db:
+            db.set_trace_callback(commands.append)
+            for cwd in (None, "/work"):
+                for tenant in (None, "", "acme"):
+                    keys = range(1, 41)
+                    list(self.store._page(cwd=cwd, tenant=tenant, include_children=False, limit=None, keys=keys))
+            db.set_trace_callback(None)
+        self.assertEqual(len(commands), 6)
+        for command in commands:
+            plan = [str(row[-1]) for row in self.ask(f"EXPLAIN QUERY PLAN {command}")]
+            self.assertTrue(any("sessions USING INTEGER PRIMARY KEY" in step for step in plan), f"{command}: {plan}")
+
     def test_a_damaged_event_is_loud_and_fails_its_own_row_only(self) -> None:
         damaged, whole = self.session(), self.session()
         for change in ("data = '{'", "data = replace(data, '\"seq\":2', '\"seq\":7')", "place = place + 18"):
