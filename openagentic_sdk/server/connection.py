@@ -442,11 +442,14 @@ class WebSocket:
         elif received.kind == "ping":
             assert isinstance(received.data, bytes)
             await self._connection.write(frame(PONG, received.data))
+            await asyncio.sleep(0)  # a flood of these must not hold up other connections
         elif received.kind == "close":
             await self._close(received.code)
             message = {"type": "websocket.disconnect", "code": received.code, "reason": received.data}
             self._messages.append(message)
-        elif received.kind != "pong":
+        elif received.kind == "pong":
+            await asyncio.sleep(0)
+        else:
             key = "text" if received.kind == "text" else "bytes"
             self._messages.append({"type": "websocket.receive", key: received.data})
 

@@ -19,6 +19,8 @@ GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # For the first message, whose sender may not be authenticated yet.
 MAX_FIRST_BYTES = 64 * 1024
+# What a part of a message counts at least, so that a message of empty parts ends, too.
+_MIN_PART_BYTES = 64
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 # Close codes that a peer may send, RFC 6455 section 7.4.
 _CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
@@ -167,7 +169,7 @@ class FrameReader:
             except UnicodeDecodeError:
                 raise BrokenFrameError(1007, "the reason of a close is not UTF-8") from None
         self._opcode = opcode or self._opcode
-        self._size += len(payload)
+        self._size += max(len(payload), _MIN_PART_BYTES)
         if self._opcode == TEXT:
             try:
                 self._text.write(self._decoder.decode(payload, is_final))

@@ -150,6 +150,13 @@ class Frames(unittest.TestCase):
             parts = masked(TEXT, data[:at], final=False) + masked(PING, b"") + masked(0, data[at:])
             self.assertEqual(read(parts), [Received("ping", b""), Received("text", text)])
 
+    def test_a_message_of_empty_parts_is_too_long_some_day(self) -> None:
+        reader = FrameReader(max_bytes=64_000)
+        reader.feed(masked(TEXT, b"", final=False) + masked(0, b"", final=False) * 2_000)
+        with self.assertRaises(BrokenFrameError) as caught:
+            reader.next()
+        self.assertEqual(caught.exception.code, 1009)
+
     def test_letters_beyond_the_basic_plane_survive_any_cut(self) -> None:
         data = EMOJI.encode()
         whole = masked(TEXT, data[:100_001], final=False) + masked(0, data[100_001:])
