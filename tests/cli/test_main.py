@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import io
@@ -18,8 +19,13 @@ from typing import Any
 from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.cli.output.turn import JsonPrinter, Turn
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.prompts import Prompt
+from openagentic_sdk.runs.turns import Turns
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 from ..pythons import Python
@@ -628,6 +634,15 @@ class Interrupting(CommandCase):
         process = Python("-m", "openagentic_sdk", *argv, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
         self.addCleanup(_end, process)
         return process
+
+    def test_a_run_whose_wait_was_cancelled_twice_ends_as_interrupted(self) -> None:
+        class CancelledTurn(Turn):
+            async def show_events(self, prompt: Prompt) -> int:
+                raise asyncio.CancelledError
+
+        turns = Turns(OpenAgenticOptions(model="m", provider=ScriptedProvider([]), session_store="memory:"))
+        with asyncio.Runner() as runner:
+            self.assertEqual(CancelledTurn(turns, JsonPrinter()).play(runner, "hi"), INTERRUPTED)
 
     def test_a_signal_does_not_wait_for_a_line_from_a_pipe(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}

@@ -121,7 +121,10 @@ class Turn:
         """
         try:
             return runner.run(self.show_events(prompt))
-        except KeyboardInterrupt:
+        except (
+            KeyboardInterrupt,
+            asyncio.CancelledError,
+        ):  # the second, if Ctrl-C hits a wait that was cancelled already
             self.show_ending()
             return INTERRUPTED
 
