@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .reading import Schema
 
-__all__ = ["compiled", "require_checkable", "validate"]
+__all__ = ["Schema", "compiled", "require_checkable", "validate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Schema":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .reading import Schema
+
+    return Schema
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
