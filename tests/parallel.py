@@ -49,7 +49,6 @@ HELPER = b"\0-I\0-S\0-c\0"
 LONG = (
     "tests.guards.test_parallel",
     "tests.fleet.test_processes",
-    "tests.servers.test_llama_server",
     "tests.stores.test_contract",
     "tests.parts.test_part_contract",
     "tests.guards.test_rooms_left_out",

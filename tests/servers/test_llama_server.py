@@ -22,14 +22,14 @@ from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.read import ReadTool
-from tests.size import LARGE, full_size
+from tests.size import LARGE
 
 from . import peers
 
 NEEDED = (*peers.LLAMA_MODELS.values(), peers.LLAMA_TEMPLATE)
 INSTALLED = (peers.LLAMA_SERVER.exists() or peers.SMOLLM_PYTHON.exists()) and all(path.exists() for path in NEEDED)
 MISSING = "there is no llama-server: python3 -m tests.servers.peers llama-server (or smollm, and tiny-models)"
-SEEDS = range(8 if LARGE else 1)
+SEEDS = range(8)
 TOOLS = [
     {
         "type": "function",
@@ -50,7 +50,7 @@ TOOLS = [
 HELLO = [{"role": "user", "content": "hi"}]
 
 
-@full_size
+@unittest.skipUnless(LARGE, "a model takes minutes: set OPENAGENTIC_TEST_LARGE=1")
 @unittest.skipUnless(INSTALLED, MISSING)
 class LlamaCase(unittest.IsolatedAsyncioTestCase):
     model: ClassVar[str] = "mix"

@@ -26,6 +26,8 @@ STEP_EVENTS = 50
 STEP_SESSIONS = 50
 # Shorter words are in too many rows: trigrams begin here.
 LEAST_LETTERS = 3
+# Of the words of a list's query, each in so many characters.
+_MAX_LIKES, _MAX_LIKE_CHARS = 20, 200
 # What means something to LIKE.
 _LIKE_SIGNS, _ESCAPED = regex(r"[\\%_]"), r"\\\g<0>"
 _HAS_INDEX = """
@@ -173,8 +175,12 @@ def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_
 
 
 def keys_with_words(query: str) -> tuple[str, list[str]] | None:
-    """SQL and its values for the keys of all sessions that may match `query`; None if no word is long enough."""
-    words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
+    """SQL and its values for the keys of all sessions that may match `query`; None if no word is long enough.
+
+    Of a long query, the longest words are enough: the caller compares each row with all of them.
+    """
+    all_words = {word[:_MAX_LIKE_CHARS] for word in query.casefold().split() if word.isprintable()}
+    words = sorted((word for word in all_words if len(word) >= LEAST_LETTERS), key=len, reverse=True)[:_MAX_LIKES]
     if not words:
         return None
     matches = " AND ".join(["words LIKE %s"] * len(words))
