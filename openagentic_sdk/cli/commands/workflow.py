@@ -144,32 +144,19 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
 
 def _run(args: argparse.Namespace, screen: Screen) -> int:
     flow = load_workflow(args.workflow, args.app_dir or working_dir(), is_trusted=args.trust)
-    base = flow.options
-    own = base.session_store if args.store is None else None
-    store = (
-        open_session_store(own if isinstance(own, str) else args.store) if own is None or isinstance(own, str) else own
-    )
+    own = flow.options.session_store if args.store is None else None
+    store = open_session_store(own or args.store) if own is None or isinstance(own, str) else own
     session = args.session or new_session_id()
-    exists = store.session_exists(session)
-    # Its process may have died after creating the session and before storing the arguments.
-    if is_new := not (exists and any(isinstance(event, UserMessage) for event in store.iter_events(session))):
-        prompt = flow.prompt(**flow.read_words(_read_arguments(args.arguments)))
-    elif (earlier := _progress_of(store, session)).is_workflow and earlier.name != flow.name:
-        store.close()
-        raise OptionsError(f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}")
-    gate = base.permission_gate
     with closing(store):
-        options = flow.to_options(replace(base, session_store=store, permission_gate=gate))
+        exists = store.session_exists(session)
+        message = _first_message(flow, args.arguments, store, session, exists)
+        options = flow.to_options(replace(flow.options, session_store=store))
         options = replace(options, disallowed_tools=(*options.disallowed_tools, *args.deny))
         place: dict[str, Any] = (
             {"resume": session} if exists else {"session": session, "request_id": f"workflow:{session}"}
         )
-        message = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
         printer = JsonPrinter() if args.json else ProgressPrinter(screen, _progress_of(store, session))
         asker = Asker(screen) if somebody_is_there() and not args.json else None
-        how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
-        how += ["--store", args.store] if args.store else []
-        how += ["--app-dir", args.app_dir] if args.app_dir else []
         with asyncio.Runner() as runner:
             while True:
                 code, result = _play(runner, replace(options, **place), message, printer)
@@ -191,8 +178,28 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     if result is not None and result.stop_reason == "error" and progress.state != "failed":
         print(f"openagentic-sdk: {printable(result.error_message or 'the run failed')}", file=sys.stderr, flush=True)
     if (code == WAITING or code > 128) and not progress.is_over:
+        how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
+        how += ["--store", args.store] if args.store else []
+        how += ["--app-dir", args.app_dir] if args.app_dir else []
         print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
+
+
+def _first_message(
+    flow: Workflow[..., Any], arguments: Iterable[str], store: SessionStore, session: str, exists: bool
+) -> Said | None:
+    """The arguments for a session without any yet, otherwise None.
+
+    Raises `OptionsError` for the session of another workflow.
+    """
+    # The process may have died after creating the session and before storing the arguments.
+    if not (exists and any(isinstance(event, UserMessage) for event in store.iter_events(session))):
+        prompt = flow.prompt(**flow.read_words(_read_arguments(arguments)))
+        return Said(prompt, request_id=f"workflow:{session}", names_files=False)
+    earlier = _progress_of(store, session)
+    if earlier.is_workflow and earlier.name != flow.name:
+        raise OptionsError(f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}")
+    return None
 
 
 def _play(
