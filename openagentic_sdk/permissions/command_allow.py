@@ -30,6 +30,7 @@ from .subject import (
     Access,
     Subject,
     Workspace,
+    cd_words,
     literal,
     path_like,
     repository_of,
@@ -91,18 +92,19 @@ def _plain_form(subject: Subject) -> CommandLine | None:
     """A compound line as one that lists all of its commands; None if it is not known to run nothing else."""
     workspace, text = subject.workspace, subject.command or ""
     variables = {} if workspace.confined else {"HOME": user_home()}
-    if not _MOVES.search(text):
+    if not _MOVES.search(_QUOTES.sub("", text)):
         variables["PWD"] = workspace.cwd
     return read_compound(text, variables)
 
 
+_QUOTES = regex(r"[\"'\\]")
 _MOVES = regex(r"\b(?:cd|pushd|popd|dirs)\b")
 
 
 def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:
     """The risk of parts that are harmless on their own, combined or in the folder that an earlier line changed to."""
     # Each of these commands was judged by itself, in the folder where the line begins.
-    moves = any(command.argv[0] == "cd" for command, _ in placed)
+    moves = any(cd_words(command.argv) for command, _ in placed)
     if not moves and not workspace.has_moved:
         return None
     programs = [((unwrapped(command) or command).argv[0], cwds) for command, cwds in placed]

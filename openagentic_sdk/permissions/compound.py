@@ -26,7 +26,8 @@ _WORD = regex(
     rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?:[^\"`\\$]|{_VARIABLE})*\"|{_VARIABLE}|\\[^\n]|\{{\}})+"
 )
 _PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|[^'\"\\$]+")
-_NAMED = regex(r"\$\{?(\w+|\?)\}?")
+_NAMED = regex(r"\$(?:\{(\w+)\}|(\w+|\?))")
+_ASSIGNS = regex(r"[A-Za-z_]\w*=")
 # A variable that no program reads and to which the shell gives no meaning.
 _LOOP_NAME = regex(r"[a-z][a-z0-9]{0,15}")
 _PLAIN_VALUE = regex(r"[A-Za-z0-9_./:@%+,-]+")
@@ -34,6 +35,7 @@ _QUOTED_VALUE = regex(r"[^\"`\\$!]*")
 _HARMLESS_REDIRECTS = regex(r"(?:[ \t]*(?:[12&]?>[ \t]*/dev/null|2>&1)(?=[\s;|&)]|\Z))*[ \t]*")
 _TESTS = regex(r"-[defhLnrswxz]")
 _MAX_NESTED = 20
+_MAX_STEPS = 2_000
 
 
 class _Refused(Exception):
@@ -74,20 +76,23 @@ class _CompoundReader:
 
     def __init__(self, text: str, values: dict[str, _LoopValue]) -> None:
         self.text, self.values = text, values
-        self.at = self.size = self.depth = 0
+        self.at = self.size = self.depth = self.steps = 0
         self.commands: list[str] = []
 
     def commands_until(self, closers: frozenset[str]) -> str:
         """Read commands up to a closing word, and return it; empty at the end of the line."""
-        joined_by = ""
+        joined_by, is_empty = "", True
         while True:
             self.skip(newlines=True)
             word = self.peek()
             if self.at == len(self.text) or word in closers:
-                if joined_by not in ("", ";", "\n") or (closers and not word):
+                if joined_by not in ("", ";", "\n") or (closers and (is_empty or not word)):
                     raise _Refused
                 self.at += len(word)
                 return word
+            if word in ("!", "time") and joined_by[:1] == "|" and joined_by != "||":
+                raise _Refused  # inside a pipeline, it is the program of this name, which runs its first word
+            is_empty = False
             self.command(word)
             self.skip(newlines=False)
             operator = _END.match(self.text, self.at)
@@ -95,6 +100,9 @@ class _CompoundReader:
             self.at += len(joined_by)
 
     def command(self, word: str) -> None:
+        self.steps += 1
+        if self.steps > _MAX_STEPS:
+            raise _Refused  # the words of nested loops multiply
         if word not in ("!", "time", "if", "for", "{", "("):
             self.simple()
             return
@@ -157,17 +165,25 @@ class _CompoundReader:
         """Read one simple command, as written except for its variables."""
         words: list[str] = []
         pieces: list[str] = []
+        program = ""
+        is_target = False
         while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
-            match = _BLANK.match(self.text, self.at) or _REDIRECT.match(self.text, self.at)
+            redirect = _REDIRECT.match(self.text, self.at)
+            match = _BLANK.match(self.text, self.at) or redirect
             if match is not None:
                 pieces.append(" " if "#" in match[0] else match[0])
+                is_target = is_target or redirect is not None
                 self.at = match.end()
                 continue
             word = self.next_word()
-            if not words and "$" in word:
+            # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.
+            if "$" in word and (is_target or not program or self.text[self.at : self.at + 1] in ("<", ">")):
                 raise _Refused
-            words.append(self.substituted(word, words[0] if words else word))
+            words.append(self.substituted(word, program))
             pieces.append(words[-1])
+            if not (program or is_target or _ASSIGNS.match(word)):
+                program = word
+            is_target = False
         if words and words[0] == "[[":
             if len(words) != 4 or words[3] != "]]" or not _TESTS.fullmatch(words[1]) or IS_GLOB.search(words[2]):
                 raise _Refused
@@ -185,7 +201,7 @@ class _CompoundReader:
                 continue
             is_quoted = piece[0] == '"'
             whole = _NAMED.fullmatch(piece[1:-1] if is_quoted else piece)
-            value = self.values.get(whole[1]) if whole else None
+            value = self.values.get(whole[1] or whole[2]) if whole else None
             if value is not None and value.is_glob and is_quoted and piece == word:
                 return value.text
             parts.append(_NAMED.sub(partial(self.inserted, is_quoted, program), piece))
@@ -193,7 +209,7 @@ class _CompoundReader:
 
     def inserted(self, is_quoted: bool, program: str, match: re.Match[str]) -> str:
         """The value of a variable inside a word; if it is a wildcard, only `echo` may print it, which reads no file."""
-        name = match[1]
+        name = match[1] or match[2]
         if name == "?" and program == "echo":
             return "0"  # a number
         value = self.values.get(name)

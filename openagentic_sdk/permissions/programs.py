@@ -597,6 +597,8 @@ def _does_more(
         case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
             doubtful = [word for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word)]
             return any("e" in word.lower() for word in doubtful) or not all(map(_PS_VALUE.fullmatch, values))
+        case "lsof":  # `-i @host` looks the host up, and so tells its name to a server
+            return any("@" in word for word in (*operands, *options))
         case "date":  # it sets the clock
             return any(not word.startswith("+") for word in operands)
     return False
@@ -702,6 +704,8 @@ def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
         at = _behind_limits(argv, at, option)
     if not 0 < at < len(argv) or argv[at][:1] in ("", "-", "+") or any(index <= at for index in command.globs):
         return None
+    if argv[at] in ("cd", "pushd", "popd"):
+        return None  # behind `command`, it still moves the shell
     return replace(command, argv=argv[at:], globs=frozenset(index - at for index in command.globs))
 
 

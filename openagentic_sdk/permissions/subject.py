@@ -248,12 +248,19 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
         if command.joined_by not in ("&&", "|", "|&"):
             here = folders
         yield command, here
-        if command.argv[0] not in ("cd", "pushd") or len(command.argv) != 2 or len(here) > MAX_FOLDERS:
+        words = cd_words(command.argv)
+        if len(words) != 2 or len(here) > MAX_FOLDERS:
             continue
-        moved = _targets_of_cd(here, command.argv[1])
+        moved = _targets_of_cd(here, words[1])
         folders = tuple(dict.fromkeys((*folders, *moved)))
         is_certain = joined_by == "&&" and command.joined_by not in ("|", "|&")
         here = moved if is_certain else folders
+
+
+def cd_words(argv: Sequence[str]) -> Sequence[str]:
+    """The words of a cd, also of one behind `command` or `builtin`; none for any other command."""
+    at = next((at for at, word in enumerate(argv) if word not in ("command", "builtin", "-p", "--")), 0)
+    return argv[at:] if argv[at] in ("cd", "pushd") else ()
 
 
 def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:

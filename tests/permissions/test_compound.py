@@ -32,6 +32,11 @@ _WORDS = (
     "$g",
     "do",
     "fi",
+    '"$f}"',
+    "$f=./x",
+    "$f>/dev/null",
+    "</dev/null",
+    "A=$f",
 )
 _ENDS = (";", "\n", " && ", " || ", " | ", " ; # done\n", ";\n\n")
 
@@ -80,7 +85,9 @@ def _command(rng: random.Random, depth: int) -> str:
                     "\\if a",
                 )
             )
-    name = rng.choice(("echo", "cat", "ls", "grep", "$f", "'q r'"))
+    name = rng.choice(
+        ("echo", "cat", "ls", "grep", "$f", "'q r'", "LANG=C $f", "</dev/null $f", "time ls", "LANG=C ls")
+    )
     return " ".join((name, *(rng.choice(_WORDS) for _ in range(rng.choice((0, 1, 1, 2, 3))))))
 
 
@@ -139,9 +146,30 @@ class CompoundTable(WorkspaceTestCase):
             ("ask", "((ls))"),
             ("ask", "[[ -v x ]]"),
             ("ask", "[[ 1 -eq 1 ]]"),
+            # What bash recognizes before it replaces variables: assignments, descriptors, closing braces.
+            ("ask", "for f in NO_COLOR; do LANG=C $f=./evil ls; done"),
+            ("ask", "for f in if; do <README.md $f ls; done"),
+            ("ask", "for f in 2; do cat README.md $f<src/a.py; done"),
+            ("ask", 'for f in link_file_out; do cat "${f}"; done'),
+            ("allow", 'for f in link_file_out; do cat "$f}"; done'),
+            # Only an echo shows a name and does not open the file.
+            ("ask", 'for f in s*; do <README.md cat "link_$f"; done'),
+            ("ask", 'for f in s*; do echo < "link_$f"; done'),
+            # Behind a `|` it is a program, and an assignment is the name of the program that it runs.
+            ("ask", "ls | time NO_COLOR=./evil ls"),
+            ("allow", "ls || time ls"),
+            ("ask", 'c"d" src; ls "$PWD/x"'),
+            ("ask", "for f in a; do done"),
+            ("ask", "".join(f"for {name} in {'1 ' * 20}; do " for name in "abcdefgh") + "ls;" + "done; " * 8),
+            ("ask", "".join(f"for {name} in {'1 ' * 20}; do " for name in "abcdefgh") + "done; " * 8),
         ):
             with self.subTest(command=command[:60]):
                 self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
+
+    def test_no_loop_writes_where_its_words_do_not_show(self) -> None:
+        for command in ('for f in f*; do echo x > "link_$f"; done', 'for f in s*; do echo x > ".$f"; done'):
+            with self.subTest(command=command):
+                self.assertEqual(self.outcome({"permission_mode": "acceptEdits"}, "Bash", {"command": command}), "ask")
 
     def test_a_deny_rule_still_judges_the_line_itself(self) -> None:
         for command in ('for f in .e*; do cat "$f"; done', "if ls; then cat .env; fi", "(cat .env)"):
