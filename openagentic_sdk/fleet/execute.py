@@ -83,6 +83,7 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: RunOutcome, after_seq: int
             await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
         if outcome.state in OVER:  # before updating the row: after a crash in between, it is repeated
             await tell_end(fleet, run, outcome)
+        # After the lease, another worker may own the run, so the row is not written any later.
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except (StorageError, SessionLockedError, LeaseLostError, ConcurrencyError):
         return False  # the next worker finds the outcome in the log
@@ -107,6 +108,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
         return affordable
     async with workspace_of(fleet, lease, affordable, draining) as options:
         lease.check()
+        # The prompt is in the log already if an earlier worker stored it; to submit it again would be a second turn.
         background = submit(None if standing.is_said else _named_prompt(fleet, run), options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()

@@ -200,6 +200,7 @@ class Queue:
         def attempt(execute: Execute) -> Rows:
             nonlocal attempts
             attempts += 1
+            # Only a repeated attempt can find its own claim: the connection may have been lost with the answer.
             if attempts > 1 and (rows := self._select(execute, "claim = %s AND state = 'running'", (name,))):
                 return rows
             if takes_turns:
@@ -368,6 +369,7 @@ def _claiming(tables: type[Tables], agents: int, queues: int, *, one: bool, limi
 
 def _read(row: tuple[Any, ...]) -> FleetRun:
     run = FleetRun(*row)
+    # SQLite has no booleans: it returns 0 or 1.
     return changed(run, is_cancelled=bool(run.is_cancelled))
 
 

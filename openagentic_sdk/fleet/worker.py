@@ -24,6 +24,7 @@ from .record import FORMAT, FleetRun, RunOutcome
 from .standing import is_answered
 
 LEASE_S = 15.0
+# Less than the 30 s after which Kubernetes kills a terminating pod by default (`terminationGracePeriodSeconds`).
 GRACE_S = 25.0
 SLOTS = 4
 # How often a worker with a free slot polls for due and lost runs if it gets no notification.
@@ -144,6 +145,7 @@ class Worker:
 
     async def _claim(self) -> FleetRun | None:
         now = self._fleet.queue.tables.lease_now
+        # Before the claim, so that this process never considers its lease valid for longer than the database does.
         asked_at = now()
         run = await _claim(self._fleet.queue, self._who)
         if run is not None:

@@ -64,6 +64,8 @@ _REACHING = (
     "HOME", "USER", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY",
     "http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 )  # fmt: skip
+# Without these, git could change the bytes of files, start maintenance in the background, or enter repositories inside the
+# tree.
 _SETTINGS = {
     "http.followRedirects": "false",  # send a header with a token to its own host only
     "gc.auto": "0",
@@ -279,6 +281,7 @@ class _Checkout:
             (self._home / "patch").write_bytes(patch)
             git.run("apply", "--cached", "--whitespace=nowarn", f"{self._home}/patch", home=self._home, env=own)
         git.run("checkout-index", "--quiet", "--all", "--force", "--index", home=self._home, env=own, cwd=self.tree)
+        # A copy of our own, because the run may change or replace the one in its `.git`.
         shutil.copyfile(self.tree / ".git/index", self._home / "index")
 
     def patch(self) -> tuple[bytes, str]:
@@ -300,6 +303,7 @@ class _Checkout:
         left_out = f"repositories in it: {', '.join(nested)}; " * bool(nested) + added.problem
         tree_id = git.run("write-tree", home=home, env=env, cwd=self.tree).text
         if tree_id != self._tree_id:
+            # An external diff or a text conversion is a program that attributes in the tree may name.
             options = ("-p", "--binary", "--full-index", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
             diff = git.run("diff-tree", *options, self.commit, tree_id, home=home, env=env)
             self._tree_id, self._last = tree_id, (diff.data, one_line(left_out)[:300])
@@ -357,6 +361,7 @@ class _Git:
             reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {credentials}"
         # With an empty PATH, git cannot start a second git in a repository that a model has put into the tree.
         nowhere = dict.fromkeys(("HOME", "PATH", "GIT_EXEC_PATH"), "/nonexistent")
+        # Work on a tree needs no network, so a URL that a model wrote into it leads nowhere either.
         self._env = {**_environment(_SETTINGS), **nowhere, "GIT_ALLOW_PROTOCOL": "none"}
         self._reaching_env = {
             **{name: os.environ[name] for name in _REACHING if name in os.environ},
@@ -467,6 +472,7 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
             shutil.rmtree(copy, ignore_errors=True)
             git.run("init", "--quiet", "--bare", "--template=", str(copy), home=root)
         env = {"GIT_DIR": str(copy)}
+        # The lengths of SHA-1 and SHA-256 in hexadecimal.
         is_commit = len(ref) in (40, 64) and not set(ref) - set("0123456789abcdef")
 
         def find(name: str) -> str:
@@ -520,6 +526,8 @@ def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
         yield home
     finally:
         with _locked(root / "lock", _ZERO):
+            # Under the folder's lock: otherwise another process could lock the file just before its name is removed,
+            # and a third one a new file of that name.
             os.unlink(f"{home}.lock")
             let_go(fd)
             os.close(fd)

@@ -166,6 +166,8 @@ class Compaction(Part):
             text = None if trigger == "overflow" else await self._ask_behind()
             if text:
                 return text
+            # A margin, because the bytes of a token are only an average, and the summary itself needs space in the same
+            # window.
             room = self._limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
             messages = await run_in_thread(partial(summary_request, plan, room))
             digest = request_sha256(self.run.model, messages, ())
@@ -226,6 +228,7 @@ async def ask_beside(
         _, stopped = room.take_output(output)
         if stopped is not None:
             raise RunStopped("budget", stopped)
+    # The log itself failed: nothing more can be recorded in it.
     except StorageError:
         raise
     except Exception as error:  # any failure: a recorded request needs its recorded response

@@ -36,6 +36,7 @@ EXACT = word_set("""
     provider purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
     body_sha256 prompt_sha256 tree_sha256 tool_use_id trigger usage input messages workspace_roots
 """)
+# The answers that refuse an MCP server's question, and so contain nothing to hide.
 _NO_SECRETS = ("", "decline", "cancel")
 # The tools of `system.init` are names, those of `model.context` are definitions with descriptions.
 _EXACT_OF = {"system.init": frozenset({"tools"})}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FINAL_ANSWER = "final_answer"
 
+# Each start may be decoded up to the end of the text, so their number limits the time.
 _MAX_STARTS = 1000
 _WRAPPED = "value"
 # The keywords that every endpoint accepts in strict mode: OpenAI (developers.openai.com/api/docs/guides/structured-outputs,
@@ -322,6 +323,7 @@ def _json_in(text: str, any_kind: bool) -> Any:
     return value
 
 
+# OpenAI allows a-z, A-Z, 0-9, _ and - in the name of a response format, at most 64 of them.
 def _usable(name: str) -> str:
     return (
         "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)[:64] or "answer"

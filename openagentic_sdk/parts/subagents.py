@@ -118,6 +118,7 @@ class SubagentRuns(Part, Subagents):
                 self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
             elif task_started.child_session_id not in view.fold(SubagentsFold).open:
                 self._tasks().start(task_started.name, self._fetch(task_started), _task_id(record))
+        # Not the first failure alone: no report may continue beside a run that its exception has already ended.
         reports = await asyncio.gather(*waits, return_exceptions=True)
         for error in reports:
             if error is not None:
@@ -412,6 +413,8 @@ class SubagentRuns(Part, Subagents):
                 answer = view.answers.get(question.question_id) or UserAnswer(question.question_id, "")
                 await run.record(UserAnswer(question.question_id, answer.answer, answer.answered_by, answer.approver))
         if not is_recorded:
+            # Before the hooks and the call's result: the next run finds a subagent that ended without a result by this
+            # event.
             await run.record(replace(_interrupted(started, view), stop_reason=result.stop_reason))
         value = result.structured_output
         text = result.final_text if value is None else dumps_json(value)

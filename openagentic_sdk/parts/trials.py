@@ -143,6 +143,7 @@ class _TrialVerdict:
 class _TriedCall(BareTool):
     """One call that is tried first. `denied` is the reason why it was finally refused."""
 
+    # A trial changes nothing, so a crash repeats it. `_record` declares the unsafe effect before changes are kept.
     effect = "read"
     parallel = False
 
@@ -186,6 +187,8 @@ class _TriedCall(BareTool):
                 if judged.outcome == "before":
                     break
                 approval = await self._decided(judged, tried)
+                # A person may take hours: the answer is only valid for files that still have the content that was
+                # shown.
                 if not await run_in_thread(partial(self._tool.is_current, tried), ctx.cancelled):
                     continue
                 await self._record(approval, "unsafe")

@@ -82,6 +82,8 @@ async def _open_stdio(
         if era == "legacy":
             await _initialize(session)
         else:
+            # A third of the server's time limit, so that a server that ignores the probe has two thirds left for the
+            # legacy handshake.
             await _find_era(session, wire, min(PROBE_S, settings.connect_timeout_s / 3))
         session.listen()
     except BaseException:  # also when cancelled: nothing of the server may remain
@@ -139,6 +141,7 @@ async def _discover(session: McpSession, version: str) -> bool:
     assert session.wire is not None
     if isinstance(session.wire, HttpWire):
         session.wire.version = version
+    # Twice: a server that refuses the newest version names those that it supports.
     for _ in range(2):
         try:
             answer = await session.wire.peer.request("server/discover", {"_meta": modern_meta(version)})
@@ -216,6 +219,7 @@ async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> No
                 session.listen()
                 return
         except HttpStatusError as refused:
+            # A missing login or a failing server is no evidence of the era.
             if refused.status in (401, 403) or refused.status >= 500:
                 raise
         if session.settings.era == "modern":

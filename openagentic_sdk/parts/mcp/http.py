@@ -31,8 +31,10 @@ from .server_config import McpServer, mask_secrets
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
+# Each refusal may lead to a renewal or a login; a server that refuses every token would otherwise repeat that forever.
 _MAX_REFUSALS = 3
 _MANY_EVENTS = 32
+# The server determines how many requests it sends, and each answer to one is a POST of its own.
 _ANSWERS_AT_ONCE = 8
 # How often a broken stream is resumed, and the delay before that if the stream did not set one.
 _MAX_BREAKS, _RETRY_S, _MAX_RETRY_S = 2, 1.0, 60.0
@@ -94,6 +96,7 @@ class HttpWire:
         # Limits how many answers to the server's own requests are sent at once.
         self._answering = asyncio.Semaphore(_ANSWERS_AT_ONCE)
         connect_s = min(10.0, settings.connect_timeout_s)
+        # `patience` limits each call; unlike a timeout here, it excludes the time that a person takes to answer.
         timeouts = Timeouts(connect_s=connect_s, first_byte_s=None, idle_s=None, total_s=None)
         self._http = HttpTransport(timeouts=timeouts, max_body_bytes=MAX_BODY_BYTES)
 
@@ -136,6 +139,7 @@ class HttpWire:
                 headers["Mcp-Session-Id"] = self._session_id
             if self.version is not None:
                 headers["MCP-Protocol-Version"] = self.version
+            # Kept for `_masked`: a server's error may repeat the headers of the request.
             self._sent = headers
             answer = await self._http.request(url or self._url, headers, body, method=method)
             try:
@@ -233,6 +237,8 @@ class HttpWire:
         code = error.get("code") if isinstance(error, dict) else None
         text = str(error.get("message")) if isinstance(error, dict) else body.decode("utf-8", "replace")
         about = f"the server {self.name} answered {answer.status}: {one_line(self._masked(text))[:300]}".rstrip(": ")
+        # The specification requires 404 for an ended session; servers modelled on the TypeScript SDK answer 400 with
+        # -32000.
         is_gone = answer.status == 404 or (answer.status == 400 and (code == -32000 or "session" in text.lower()))
         if self._session_id is not None and is_gone:
             self._session_id = None
@@ -255,6 +261,7 @@ class HttpWire:
             isinstance(error, ProviderConnectionError) and not error.was_sent
         )
         not_sent = not_sent or (isinstance(error, ProviderTimeoutError) and error.phase == "connect")
+        # The transport's messages name the settings of a provider, and a server's entry has other names for them.
         text = str(error).replace("base_url", "its url").replace("api_key", "token")
         return McpError(f"the server {self.name}: {text}", server=self.name, in_flight=not not_sent)
 
@@ -275,6 +282,8 @@ class HttpWire:
                         before = stream.last_event_id
                         if await self._read_events(rest, stream, request_id):
                             return
+                        # A server may end each stream on purpose after a few events, so only breaks without a new event
+                        # count.
                         breaks = breaks + 1 if stream.last_event_id == before else 0
                         continue
             except ProviderError:
@@ -355,9 +364,12 @@ class HttpWire:
                 self.lost = failure
                 self._on_lost(failure)
         finally:
+            # Wakes requests that still wait for the URL if the stream ended for another reason; a completed future is
+            # not affected.
             post_to.cancel()
 
     def _within_origin(self, endpoint: str) -> str:
+        # The server chooses this URL, and requests to it carry the credentials.
         url = urljoin(self._url, endpoint)
         ours, theirs = urlsplit(self._url), urlsplit(url)
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):

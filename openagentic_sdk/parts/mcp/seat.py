@@ -143,6 +143,7 @@ class Seat:
 
     async def _wait(self, task: asyncio.Task[None]) -> None:
         left_s = self._wait_until - asyncio.get_running_loop().time()
+        # Not `wait_for`, which would cancel the task: a slow server may still become available for later steps.
         await asyncio.wait({task}, timeout=max(0.0, left_s))
 
     async def _list_again(self, session: McpSession) -> None:
@@ -218,6 +219,7 @@ class Seat:
                     era=self.settings.era or self._era,
                     began=self._note_connecting,
                 )
+                # Before `_say` replaces the event that contains the reason.
                 why = McpError(self._why(), server=self.name) if before is not None else None
                 await self._read_tools(session)
                 self._session, self._era = session, "modern" if session.is_modern else "legacy"
@@ -239,6 +241,7 @@ class Seat:
 
     def _died(self) -> None:
         now = asyncio.get_running_loop().time()
+        # `_came_at` is not later than the last death if the server has not connected since.
         was_quick = self._came_at <= self._died_at or now - self._came_at < QUICK_DEATH_S
         # Only starts of a process are limited; a service behind a URL may be down for a while.
         is_counted = was_quick and (self.settings.kind == "stdio" or self._quick_deaths == 0)
@@ -249,6 +252,7 @@ class Seat:
 
     async def _read_tools(self, session: McpSession) -> None:
         """Request the list of tools and keep those that can be offered. Raises `McpError`."""
+        # Before the request, so that a change announced while the list is being read marks it as stale again.
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
         problems = [Diagnostic("list", problem)] if problem else []
@@ -275,6 +279,7 @@ class Seat:
             new is not old for new, old in zip(tools, self.tools, strict=True)
         )
         self.tools = tools
+        # While the server is being opened it is not yet `_session`: `_open` reports it once, with its tools.
         if is_other and session is self._session:
             self._say("changed")
 
@@ -384,6 +389,7 @@ class Seat:
                 await elicit(self.name, {**as_mapping(one), "mode": "url"}, hooks.ask) for one in elicitations[:5]
             ]
             return bool(answers) and all(answer["action"] == "accept" for answer in answers)
+        # On a pipe that still works, the call timed out, and the server may still be executing it.
         return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
 
     async def ask(self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ from .questions import AskText, elicit
 from .server_config import McpServer, mask_secrets
 from .stdio import StdioWire
 
+# This client's limits, not the protocol's: a hostile server could otherwise list, page and ask without end.
 MAX_PAGES = 100
 MAX_LISTED = 1000
 MAX_ROUNDS = 10
@@ -50,6 +51,7 @@ class RequestHooks:
 
 
 _SILENT = RequestHooks()
+# Servers word this differently and use any code, so the match only adds a hint to the error and decides nothing.
 _NOT_HERE = regex(
     r"(not (available|supported|possible)|unsupported|only (available|supported))[^.]{0,80}"
     r"(protocol|era|version|stateless|session|20\d\d-\d\d-\d\d)",
@@ -143,10 +145,13 @@ class McpSession:
                 meta["progressToken"] = waiting.token
             params = {**params, "_meta": meta}
         if not self.is_stdio:
+            # The answer's stream is read in this context, so that handlers of the server's own requests find the call
+            # they belong to.
             _current.set(waiting)
         try:
             result = await wire.peer.request(method, params)
         except asyncio.CancelledError:
+            # First, whoever cancelled: a person must not be asked on behalf of a call that no longer waits.
             await waiting.end_helpers()
             if waiting.was_given_up():
                 raise waiting.failure or self._too_late(method, waiting) from None
@@ -336,6 +341,7 @@ class McpSession:
         if isinstance(self.wire, HttpWire):
             self.wire.version = version
         self.capabilities = as_mapping(result.get("capabilities"))
+        # Legacy servers describe themselves in the result, modern ones in its `_meta`.
         server_info = result.get("serverInfo") or as_mapping(result.get("_meta")).get(SERVER_INFO)
         self.server_info = {
             key: without_hidden(value)[:200]

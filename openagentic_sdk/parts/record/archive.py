@@ -53,11 +53,13 @@ def archive_session(
     if target.exists():
         raise FileExistsError(f"{target} already exists: choose another file")
     with whole_file(SystemDisk(), target, is_new=True) as unfinished:
+        # Private from the first byte: an archive contains whatever the sessions contain.
         private = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
             sessions = [_write_session(store, file, number, name) for number, name in enumerate(names)]
             manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
             file.writestr(_member(MANIFEST_NAME), dumps_json(manifest))
+        # Before the file gets its name, because `remove` deletes the sessions next.
         check_archive(unfinished)
         with open(unfinished, "rb+") as archive_file:
             os.fsync(archive_file.fileno())
@@ -201,6 +203,7 @@ def _is_entry(entry: Any) -> bool:
 def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Event]:
     digest, count, session_id = hashlib.sha256(), 0, entry["id"]
     with file.open(f"{number}/events.jsonl") as log:
+        # A longer line is cut here, and then reported as unterminated.
         while line := log.readline(MAX_LINE_BYTES):
             count += 1
             if not line.endswith(b"\n"):
@@ -224,6 +227,7 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
 def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[bytes]:
     for name in entry["blobs"]:
         member = file.getinfo(f"{number}/blobs/{name}")
+        # zipfile returns no more than this declared size, so the check limits the memory too.
         if member.file_size > MAX_BLOB_BYTES:
             raise StorageError(
                 f"blob {name} of session {entry['id']!r} exceeds the limit for blobs", session_id=entry["id"]

@@ -30,6 +30,7 @@ SALT_BYTES = 16
 _quote = json.encoder.encode_basestring_ascii
 ERASED = "[erased]"
 # Deeper values, and those in lists, are part of the leaf that contains them.
+# Changing this, or the names below, would change the digests of logs that are already signed.
 MAX_DEPTH = 4
 # The fields that hold a session together: without them events could not be found, paired or interpreted.
 _BINDING_NAMES = """
@@ -242,7 +243,7 @@ def is_at_or_below(pointer: str, place: str) -> bool:
 
 
 def salts_of(seed: bytes) -> Iterator[bytes]:
-    """Iterate over the salts of one event's leaves."""
+    """Iterate over the salts of one event's leaves, without end."""
     number = 0
     while True:
         block = sha256(b"salt%d:" % number + seed).digest()

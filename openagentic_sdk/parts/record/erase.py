@@ -115,6 +115,7 @@ def erase(
             _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
         _forget_beside(store, [*others, session_id], needles)
     sessions = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
+    # Last: once the source's log has its marker, every other affected log has one, and `finish_erasures` finds them all.
     mine = work.begin(session_id, asked_places, needles, dry_run=dry_run)
     if not dry_run:  # also in forks made during the search
         fresh = [name for name in others_now() if name not in others]
@@ -261,6 +262,8 @@ class _ErasureWork:
             for name in fresh:
                 store.rewrite_events(name, partial(self._rewritten, name))
                 ended.append((name, _delete_unnamed(store, name)))
+            # Again after each round: a fork made during the rewrite has the old values, and may have been forked in
+            # turn.
             fresh = self._begin_in_forks(touched)
             touched += fresh
         notices: dict[str, None] = {}
@@ -268,6 +271,7 @@ class _ErasureWork:
             notices.update(dict.fromkeys(store.scrub(name)))
         relatives = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
         ended = [*((name, 0) for name in relatives if name not in touched), *ended]
+        # The source's marker comes last: its presence means that the erasure is finished everywhere.
         ended.sort(key=lambda pair: pair[0] == self.source)
         for name, blobs in ended:
             markers = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]

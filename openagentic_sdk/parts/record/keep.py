@@ -32,6 +32,7 @@ def retain_session(store: SessionStore, session_id: str, until: float, *, reason
 
     Fields can still be erased in the meantime.
     """
+    # 1e11 s is in the year 5138: a greater number is a time in milliseconds.
     if not 0 <= until < 1e11:
         raise OptionsError(f"{until!r} is not a valid retention time: give epoch seconds, or 0 to end it")
     for name in (session_id, *descendants(store, session_id)):
@@ -92,6 +93,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
         store.create_session(session_id=TOMBSTONES)
         store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
     purged_ids = {event.purged_session_id for event in store.iter_events(TOMBSTONES) if isinstance(event, RecordPurged)}
+    # Not again for those that an earlier, killed purge recorded without deleting them.
     store.append_events(TOMBSTONES, [_tombstone(store, name, reason, by) for name in doomed if name not in purged_ids])
     rows = store.list_session_summaries(include_children=True)
     forks = [row.id for row in rows if row.parent in doomed and row.id not in doomed]

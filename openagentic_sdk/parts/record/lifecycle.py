@@ -244,6 +244,7 @@ def rewind_session(
     `restore_files` and under its conditions. Raises `OptionsError` for a position after the end of the log, and whatever
     `restore_files` raises.
     """
+    # Read before the log is searched: a rewind with the same id that is appended in between makes `expected_seq` fail.
     last_seq = None if request_id is None else store.last_seq(session_id)
     if request_id is not None:
         request = load_view(store, session_id)[0].requests.get(request_id)
@@ -467,6 +468,7 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
         False: (FORKED_BEFORE_START, "cancelled"),
     }
     results: list[Event] = []
+    # Calls made inside another call end before the call that made them, as in any log.
     for call_id, use in sorted(waiting.items(), key=lambda item: not item[1].is_inside):
         text, outcome = ended[call_id in started]
         result = ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)

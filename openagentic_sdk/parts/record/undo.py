@@ -307,6 +307,7 @@ def restore_files(
 
         if journal is not None:
             for file in journal.files:
+                # A restore that was killed while writing leaves a partial file beside its target.
                 sweep_unfinished(file["path"])
             record(_carry_out(store, journal))
         plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal)

@@ -249,6 +249,8 @@ class OAuth:
         """Renew these tokens, in only one process at a time. Returns False if they cannot be renewed."""
         async with self._logins.renewing():
             self._is_read = False
+            # Read again under the lock: issuers may accept a refresh token only once (RFC 6749, section 6), and another
+            # process may have used this one.
             tokens, login = self._tokens(), self._login
             if tokens is None or login is None:
                 return False
@@ -348,6 +350,7 @@ class OAuth:
     async def _authorize(self, resource: Resource, scope: str) -> Tokens:
         """Obtain tokens with a person's consent. A client that the issuer has deleted is registered again, once."""
         issuer = await self._find_issuer(resource)
+        # OpenID providers issue a refresh token only if this scope is requested (OpenID Connect Core 1.0, section 11).
         if scope and "offline_access" in issuer.scopes:
             scope = joined_scopes(scope, "offline_access")
         old_login = self._at(issuer.issuer)
