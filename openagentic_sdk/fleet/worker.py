@@ -91,9 +91,8 @@ class Worker:
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0
         try:
-            await self._pause(
-                random.uniform(0.0, 0.02)
-            )  # so that workers that start together do not all query together
+            # So that workers that start together do not all query together.
+            await self._pause(random.uniform(0.0, 0.02))
             while not self._draining.is_set():
                 try:
                     await self._tick()

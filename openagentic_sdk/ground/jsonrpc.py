@@ -198,9 +198,8 @@ class Peer:
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
         """Deliver an answer to its request; False if that was cancelled, already answered, or never sent."""
         request_id = message.get("id")
-        answer = (
-            self._waiting.get(request_id) if request_id.__class__ is int else None
-        )  # like all of ours; True would equal 1
+        # Ours are all whole numbers; True would equal 1.
+        answer = self._waiting.get(request_id) if request_id.__class__ is int else None
         if answer is None or answer.done():
             return False
         if "result" in message:

@@ -397,9 +397,8 @@ class Guest(Generic[T]):
                 thrown = error
             if thrown is not None and self.is_left:
                 with contextlib.suppress(_LetGoError, Exception):
-                    coroutine.throw(
-                        _LetGoError()
-                    )  # before Python 3.13, `close()` would leave an async generator half open
+                    # Not `close()`: before Python 3.13, it would leave an async generator half open.
+                    coroutine.throw(_LetGoError())
                 raise thrown
 
     def _wake(self) -> None:

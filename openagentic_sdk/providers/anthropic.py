@@ -48,6 +48,7 @@ from .quirks import Quirks
 from .wire.growing import check_part_count
 from .wire.reading import LINGER_AFTER_FINISH_S, Reading
 
+# Each edit becomes a notice in the log, and the endpoint decides how many there are.
 _MAX_EDITS = 8
 _EDITING_BETA = "context-management-2025-06-27"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -66,6 +67,7 @@ _PLACEHOLDER = "DeferredToolPlaceholder"
 # Blocks that a message's own fields represent already; any other is opaque and kept verbatim.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+# The least that the API accepts as `budget_tokens`.
 _MIN_BUDGET = 1024
 # The maximum length of a call's id.
 _MAX_ID = 64
@@ -109,6 +111,7 @@ class AnthropicProvider(EndpointProvider):
         super().__init__(base_url=base_url, **endpoint)
         self._context_management = context_management
         self._loads_tools = is_host_of(self.hosts, self.base_url) if loads_tools is None else loads_tools
+        # The paths of this API begin with /v1, which addresses copied from other clients end with.
         self.base_url = self.base_url.removesuffix("/v1")
         self._version = version
         self._cache_ttl = cache_ttl
@@ -118,6 +121,7 @@ class AnthropicProvider(EndpointProvider):
         return self.address(self.operation)
 
     def models_url(self) -> str:
+        # The most that one page may contain; the default is 20.
         return self.address("/v1/models", limit="1000")
 
     def authorization(self, key: str) -> dict[str, str]:
@@ -195,6 +199,7 @@ class AnthropicProvider(EndpointProvider):
         return payload, reading, names
 
 
+# count_tokens refuses every other field of a request, such as `max_tokens`.
 _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "context_management")
 
 

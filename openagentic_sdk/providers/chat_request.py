@@ -32,8 +32,10 @@ from .quirks import Quirks
 from .wire.timeouts import Timeouts
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
+# Mistral refuses a user's message directly after a result (`Quirks.assistant_after_tool`).
 BETWEEN = "I have read the result."
 
+# Longer strings bypass the JSON encoder (`encode_request`), and are written in pieces of this size.
 _LONG = 64 * 1024
 # The start of a failed call's result (`sessions.rebuild.result_text`).
 _ERROR = regex(r"Error(?: \(\w+\))?: ")
@@ -81,6 +83,7 @@ def usable(name: str, max_chars: int) -> str:
     cleaned = re.sub("[^a-zA-Z0-9_-]", "_", name)
     if cleaned == name and 0 < len(name) <= max_chars:
         return name
+    # The digest keeps names apart that differ only in replaced characters, or after the limit.
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{cleaned[: max_chars - 9]}_{digest}"
 
@@ -312,6 +315,7 @@ class _Repair:
         """A part in chat-completions form; a part already in that form is unchanged."""
         part = read_part(item)
         if part.kind == "text":
+            # A part with more fields than type and text (`cache_control`) is kept as the caller wrote it.
             return {"type": "text", "text": part.text} if isinstance(item, str) or len(item) <= 2 else dict(item)
         if part.kind not in self._quirks.inputs:
             raise cannot_carry(part, self._origin or "this endpoint")

@@ -236,6 +236,7 @@ class EndpointProvider(ABC):
         try:
             body = await self.fetch(url, question, api_key=api_key)
         except ProviderHTTPError as error:
+            # Servers that imitate a vendor's protocol often lack this address.
             if error.status not in (404, 405, 501):
                 raise
             return estimate_tokens(payload)
@@ -363,6 +364,7 @@ class EndpointProvider(ABC):
                 control, effect = self._control_against(error, payload, names)
                 if control is not None and not controls.has(control) and attempt <= MAX_REWRITES:
                     yield Retrying(f"{effect}{error}", 0.0, attempt, control=controls.add(control))
+                # At most once per request: if the rewritten request is refused too, the cause was another one.
                 elif attempt > 1 or not self.learn_from(error, model):
                     raise
         for notice in reading.notices:

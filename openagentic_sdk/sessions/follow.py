@@ -343,12 +343,16 @@ class Watch:
             if follower.session_id not in self._running:
                 del self._feeds[follower.session_id]
         if self._task is not None and not self._followed():
+            # The thread notices the change within `_LOOK_S`; after that nothing here uses the store, and its owner may
+            # close it.
             await asyncio.shield(self._task)
 
     def publish(self, session_id: str, events: Sequence[Event]) -> None:
         """Pass events to all followers of this session."""
         feed = self._feeds.get(session_id)
         if feed is None:
+            # Only from the start of a run: a feed that began in the middle would show deltas without the ones before
+            # them.
             if not any(isinstance(event, SystemInit) for event in events):
                 return
             feed = self._feeds[session_id] = Feed()

@@ -104,6 +104,7 @@ class RedisSessionStore(RedisInbox):
         driver()
         address, url_prefix, url_durability = without_settings(url)
         url_durability = durability or url_durability
+        # A hash tag (Redis Cluster): all keys are in one slot, as a script that uses several of them requires.
         prefix = "{%s}" % (prefix or url_prefix or DEFAULT_PREFIX)
         self._wait_for_server(patience_s)
         self._clock = clock or SystemClock()
@@ -142,6 +143,8 @@ class RedisSessionStore(RedisInbox):
             pipe.llen(old[1])
             pipe.exists(*old)
             pipe.zscore(name("by", "all"), session_id)
+            # Names without `2` may belong to something else, and have another type: then the command is an error, not a
+            # session.
             fields, length, has_found, score = pipe.execute(raise_on_error=False)
         if isinstance(fields, Exception) or (not has_found and score is None):
             return False
@@ -380,6 +383,8 @@ class RedisSessionStore(RedisInbox):
         def ask(client: Any) -> set[str]:
             names: set[str] = set()
             for prefix in prefixes:
+                # MATCH is a glob, in which [ begins a set: `?` matches it too, and `startswith` drops what else that
+                # matches.
                 keys = client.scan_iter(match=f"{prefix.replace('[', '?')}*", count=1000)
                 names.update(key.decode()[len(prefix) :] for key in keys if key.decode().startswith(prefix))
             return names

@@ -203,9 +203,8 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     def _release_unused(self, at: SessionRow) -> None:
         """Release a claim that nobody uses, if it took effect: a later one of this process may have the same epoch."""
         with suppress(SessionNotFoundError):
-            took_effect = (
-                self._position(at.id).epoch == at.epoch
-            )  # first, because a later claim would still be announced
+            # First, because a later claim would still be announced.
+            took_effect = self._position(at.id).epoch == at.epoch
             if took_effect and not self._server.holder.holds(at.key, at.epoch):
                 self._release(at)
 

@@ -84,9 +84,8 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     for choice in (one for chunk in chunks for one in as_mappings(chunk.get("choices")) if not one.get("index")):
         message = as_mapping(choice.get("delta"))
         if not (text or any(value for key, value in message.items() if key != "role")):
-            message = (
-                as_mapping(choice.get("message")) or message
-            )  # Perplexity repeats the answer so far beside empty deltas
+            # Perplexity repeats the answer so far beside empty deltas.
+            message = as_mapping(choice.get("message")) or message
         content = message.get("content")
         if isinstance(content, Mapping):  # Cloudflare returns an answer with a schema as the object itself
             content = json.dumps(content)
