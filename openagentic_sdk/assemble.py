@@ -373,7 +373,7 @@ class _Assembly:
         built_in = BUILT_IN_AGENTS if options.setting_sources else ()
         files = {file.name: file for file in (*built_in, *project.agents.agents)}
         self._agents = {**{name: _definition(file) for name, file in files.items()}, **options.agents}
-        # whose own or an administrator's files a mode is from, that mode may be looser than the run's
+        # Modes in the files of the user or an administrator, which alone may be looser than that of the run.
         self._own_modes = {
             name: file.permission_mode
             for name, file in files.items()
@@ -470,12 +470,12 @@ class _Assembly:
         options = self._options
         limits = ContextLimits(options.max_context_tokens, options.max_context_bytes)
         defer_bytes = _defer_bytes(options)
-        # A summary is no final answer: it is asked for without the answer's form.
+        # A summary is not a final answer, so it is requested without the answer's form.
         summary_provider = guarded_provider(options, self._clock) if answer_form else None
         parts: list[PartOpener] = [partial(Publishing, tell=partial(publish, self._store)), *self.traces()]
         if self._redact is not None:
             parts.append(partial(Masking, redact=self._redact))
-        # Servers first: all other parts may use their tools, and `/mcp__...` is not the name of a skill.
+        # Servers first: all other parts may use their tools, and `/mcp__...` must not be looked up as a skill.
         if self._servers is not None:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
@@ -488,12 +488,12 @@ class _Assembly:
         ]
         if defer_bytes is not None and not self._makes_plans:
             parts.append(partial(DeferredTools, limit_bytes=defer_bytes))
-        # A note may hold what others wrote: a plan reads it by a call, and the model that plans does not.
+        # A note may contain text from others, which the planning model must not read; its plan reads notes by a call.
         if self._memory is not None and MEMORY in tools and not self._makes_plans:
             parts.append(partial(Memories, read=self._memory.memory.overview))
         own = [opener for opener in options.parts if not is_of_package(opener)]
         parts += [partial(CustomPartRun, kind=class_of(opener), opener=opener) for opener in own]
-        # Behind those that change what a request carries: it weighs the request.
+        # After those that change the content of a request, because compaction measures the request.
         parts.append(partial(Compaction, limits=limits, provider=summary_provider))
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
         if answer_form is not None:
@@ -516,7 +516,7 @@ class _Assembly:
             parts.append(partial(Plans, is_strict="strict" in self._label_words, provider=summary_provider))
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
-        # Last: pictures that others have brought to a prompt are stored too.
+        # Last, so that attachments that other parts add to a prompt are stored too.
         parts.append(Attachments)
         return tuple(parts)
 
@@ -545,7 +545,7 @@ class _Assembly:
         gate = self._in_own_mode(name, permission_gate(starter.gate))
         gate = gate.for_subagent(None if names_all else definition.tools, source)
         gate = gate.narrowed(permission_mode=_agent_mode(definition), deny=definition.disallowed_tools, source=source)
-        # a subagent that names no tools has all but Task
+        # A subagent whose definition names no tools has all of them except Task.
         tool_names = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
         tool_names = set(self._tools.names()) if "*" in tool_names else tool_names
         names = (tool_names or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
@@ -729,7 +729,7 @@ def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceT
 def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     """The provider with retries, breaker and fallbacks: always for an endpoint, for others if the options ask for it."""
     provider = options.provider
-    assert provider is not None, "build_agent has checked it"
+    assert provider is not None, "checked by build_agent"
     is_bare = options.retry is None and not options.fallback and not fits(provider, HostedProvider)
     if is_bare and options.stream:
         return provider
@@ -858,7 +858,7 @@ def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[Syst
     """A notice for each tool that settings rules name and that exists neither here nor in Claude Code."""
     for tool in dict.fromkeys(rule.tool for rule in rules):
         same = [rule for rule in rules if rule.tool == tool]
-        # a name with a mark in it may be a pattern, or a tool that a server brings
+        # A name with other characters may be a pattern, or the name of a server's tool.
         if not tool.isalnum() or any(map(same[0].covers, names)) or tool in words("tool"):
             continue
         near = look_alikes(tool, names, 0.6)

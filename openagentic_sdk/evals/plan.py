@@ -135,9 +135,8 @@ def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
             metadata = store.read_metadata(name)["metadata"]
         except SessionNotFoundError:
             continue  # deleted since it was listed
-        if (
-            EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata
-        ):  # a subagent's session belongs to its parent's
+        # A subagent's session is part of its parent's.
+        if EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata:
             own_names.append(name)
     return own_names
 

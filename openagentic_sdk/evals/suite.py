@@ -177,7 +177,7 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     endpoint = {name: value for name in _ASKED_AT if (value := getattr(variant, name))}
     if endpoint and not offline:
         other = read_agent("variant", endpoint, Path(folder)).options
-        assert isinstance(other, OpenAgenticOptions), "a table gives options"
+        assert isinstance(other, OpenAgenticOptions), "a table yields options"
         changes |= {"provider": other.provider, "api_key": None}
         changes.setdefault("model", other.model or base.model)
     elif variant.model is not None and not offline:
@@ -203,7 +203,7 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
 def options_of(where: str, folder: str) -> OpenAgenticOptions:
     """The options that `module:name` in a folder is or returns. Raises `OptionsError`."""
     options = _agent(where, folder, offline=False)
-    assert options is not None, "a name gives options"
+    assert options is not None, "a name yields options"
     return options
 
 

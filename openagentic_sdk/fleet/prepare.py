@@ -89,7 +89,7 @@ def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> O
 
     The key's name comes from the registry.
     """
-    assert options.provider is not None, "the registry has checked it"
+    assert options.provider is not None, "checked by the registry"
     key = fleet.agents[run.agent].rate_key or options.provider.name
 
     def around(provider: Provider) -> Provider:

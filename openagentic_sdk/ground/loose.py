@@ -22,9 +22,8 @@ MAX_JSON_VALUES = 3_000_000  # of one text; once parsed, as many small ones take
 
 def read_json(text: str) -> Any:
     """Parse a JSON text; NaN and infinities become None. Raises `ValueError`, also for more than `MAX_JSON_VALUES`."""
-    if (
-        len(text) > MAX_JSON_VALUES < text.count(",") + text.count("[") + text.count("{")
-    ):  # also those inside of strings
+    # An upper bound: characters inside strings count as well.
+    if len(text) > MAX_JSON_VALUES < text.count(",") + text.count("[") + text.count("{"):
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     try:
         value, end = _scan(text, 0)

@@ -115,7 +115,7 @@ class Compaction(Part):
         if old is not None:
             await self._clear(old, weight)
             return True
-        assert plan is not None, "without either there is nothing to do"
+        assert plan is not None, "a plan to clear or to summarize exists"
         text = await self._ask_for_summary(plan, trigger)
         summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
         method = "fallback" if text is None else "model"

@@ -64,7 +64,7 @@ def judge_by_rule(facts: Facts) -> Verdict:
     verdict = judge_rules(replace(facts, layers=tuple(strict)))
     if verdict.outcome != "allow":
         return verdict
-    # report the rule, even if the mode would also allow the call
+    # Report the rule, even if the mode would also allow the call.
     verdicts = [decide(replace(layer, mode="prompt"), facts.subject) for layer in strict]
     return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdict)
 
@@ -84,7 +84,7 @@ def is_left_open(facts: Facts) -> bool:
     if any(layer.mode not in _TRYING_MODES and layer.mode != "bypass" for layer in layers):
         return False
     verdicts = [decide(layer, facts.subject) for layer in layers]
-    # edits that the mode allows by the command's words alone are also tried, if possible
+    # Edits that the mode allows by the command's words alone are also tried, if possible.
     waits = [verdict for verdict in verdicts if verdict.outcome != "allow" or verdict.category == "edits"]
     is_open = all(
         each.category == "edits" or (each.outcome == "ask" and each.category == "unsettled" and not each.firm)

@@ -285,7 +285,7 @@ class PermissionGate(WithAdvice):
         answerer = self.user_answerer or terminal
         if answerer is None:
             return ""
-        assert not isinstance(answerer, InteractiveApprover), "it has answered"
+        assert not isinstance(answerer, InteractiveApprover), "an InteractiveApprover has answered above"
         reply = await ask_callable(partial(answerer, question), "openagentic-answerer")
         if isinstance(reply, UserAnswer):
             return reply

@@ -87,6 +87,6 @@ def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[
 
 def give_up(store: SessionStore, request: AbandonedRequest) -> None:
     """End a request whose processes keep dying, as an `error`. Raises `SessionLockedError`."""
-    assert request.options is not None, "whoever gives up could go on"
+    assert request.options is not None, "only a request that this process could resume is given up"
     text = f"{request.deaths} processes died while processing this request"
     end_session(store, request.session_id, Seal(request.options.key_file), also_parked=True, failure=text)

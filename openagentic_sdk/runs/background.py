@@ -227,7 +227,7 @@ def _append_answers(
                 # The subagent's own log is authoritative; after a crash between the two appends it has the answer already.
                 with suppress(OptionsError) if name in own else nullcontext():
                     _append_answers(store, child_id, {name: answer}, template, seal)
-        assert view.authority is not None, "a view with a seal has one"
+        assert view.authority is not None, "a view with a seal has an authority"
         own_answers = [
             replace(template, question_id=name, answer=answer) for name, answer in texts.items() if name in own
         ]

@@ -304,7 +304,7 @@ def _answered(
         return HookDecision(permission="allow") if is_known else None
 
     hooks = agent.hooks
-    assert isinstance(hooks, HookEngine), "assemble gives an agent no other"
+    assert isinstance(hooks, HookEngine), "assemble creates no other kind of gate"
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(
         agent,

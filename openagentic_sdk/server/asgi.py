@@ -99,6 +99,7 @@ class Application:
 
     async def _route(self, call: HttpCall, request: ServedRequest) -> None:
         """Authorize a request and run its handler. Raises one of `REFUSALS`."""
+        # First: under a foreign Host or Origin (DNS rebinding, another site's page), no path gets any other answer.
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
@@ -113,6 +114,7 @@ class Application:
                 header_names = "authorization, content-type, idempotency-key, last-event-id"
                 allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": header_names}
             return await call.reply(204, headers=allowed)
+        # Also true for a path without routes: without the token, nobody learns which paths exist.
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:

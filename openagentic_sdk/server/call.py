@@ -18,6 +18,7 @@ from .guard import Principal, headers_named
 MAX_BODY_BYTES = 4 * 1024 * 1024
 # A client that reads nothing for this long is dropped; it resumes later where it stopped.
 SEND_S = 20.0
+# Well below the 60 s after which nginx and common load balancers close a silent connection by default.
 COMMENT_S = 15.0
 MAX_QUERY_FIELDS = 20
 
@@ -28,6 +29,7 @@ PROTECTION = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+# A proxy that compresses or buffers a stream would hold its events back.
 _STREAM = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -131,6 +133,7 @@ class HttpCall:
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
             raise RequestRefusedError(400, "Content-Length is not a number")
+        # Before `int`, whose time grows with the square of the number of digits.
         if length is not None and (len(length) > 15 or int(length) > self._max_body_bytes):
             raise self._too_big()
         pieces, size, more = [], 0, True

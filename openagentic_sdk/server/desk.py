@@ -167,6 +167,7 @@ class Desk(Shelf):
         mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
         session_metadata = {name: value for name, value in {**session_facts, TENANT_KEY: who.tenant}.items() if value}
         if not who.may_answer:
+            # Who may not answer a question must not avoid it by looser settings either.
             self.agents.check_no_looser(agent, wishes)
         options = self.agents.options(
             agent,
@@ -186,9 +187,8 @@ class Desk(Shelf):
             if earlier is None:
                 raise
             return replace(earlier, is_new=False)  # another process has resumed it
-        if (
-            is_there and {name: metadata.get(name) for name in session_facts} != session_facts
-        ):  # only now: a run in progress keeps its own
+        # Only now, because a run in progress keeps its own.
+        if is_there and {name: metadata.get(name) for name in session_facts} != session_facts:
             await off_loop(True, self.store.update_metadata, target, session_facts)
         return earlier or Started(target, request_id, after_seq)
 
@@ -548,7 +548,7 @@ class Desk(Shelf):
 
     async def go_on_with(self, request: AbandonedRequest) -> None:
         """Start the run that resumes an abandoned request. Raises like starting a run."""
-        assert request.options is not None, "whoever goes on with it may"
+        assert request.options is not None, "only a request with options can be resumed"
         if await self.messages.cancel_left(request.session_id, request.said_seq, request.options.key_file):
             return  # its process died before it received the cancel
         if self.is_draining:

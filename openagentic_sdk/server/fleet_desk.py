@@ -69,9 +69,8 @@ class FleetDesk(Desk):
         """Queue a run; without a new prompt, wake the parked run instead."""
         if options.resume is None:
             new_metadata = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
-            with suppress(
-                SessionExistsError
-            ):  # the same request arrived twice at the same time: the request id identifies it
+            # If the same request arrived twice at the same time, its id identifies it.
+            with suppress(SessionExistsError):
                 await off_loop(True, lambda: self.store.create_session(metadata=new_metadata, session_id=session_id))
         runs = await self._fleet.runs(states=OPEN, session=session_id) if prompt is None else []
         for run in runs:

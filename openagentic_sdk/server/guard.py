@@ -187,7 +187,7 @@ def read_token() -> str:
     if token:
         return token
     key = read_key(token_path(), create=True)
-    assert key is not None, "it was made"
+    assert key is not None, "the token was created"
     return key.decode("ascii", "replace")
 
 

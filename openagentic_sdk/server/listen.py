@@ -86,6 +86,7 @@ class SmallServer:
             await asyncio.wait(busy, timeout=CLOSE_GRACE_S)
         for connection in list(self._connections):
             connection.abort()
+        # The event loop reports aborted connections to their owners in its next iteration.
         await asyncio.sleep(0)
 
     async def serve(self, tell: Callable[[str], None]) -> int:

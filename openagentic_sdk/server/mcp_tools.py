@@ -353,7 +353,7 @@ class RunTools:
 
     async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
         """Store the client's answer; return the session, the `seq` before it, and whether the run is in progress now."""
-        assert caller.inputs is not None, "whoever calls this has looked"
+        assert caller.inputs is not None, "the caller has checked this"
         key, response = next(iter(caller.inputs.items()))
         session_id, slash, question_id = str(key).partition("/")
         if len(caller.inputs) != 1 or not slash:

@@ -37,6 +37,7 @@ from ..sessions.folds.usage import Usage, add_usage
 
 # More than the characters of any answer; numbers remain exact in JavaScript (2**53) up to event 134 million.
 SPAN = 1 << 26
+# The last offsets of an event: three numbers for the end of a message, then one for the end of the response.
 _DONE, _OVER = SPAN - 8, SPAN - 4
 _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
 # How each request field is treated: it is used, or used if the agent's `accepts` contains a word, it has no effect, or it is

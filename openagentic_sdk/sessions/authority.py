@@ -82,9 +82,8 @@ class Authority:
             return
         try:
             body = signed_body(event).encode("ascii")
-        except (
-            InvalidEventError
-        ):  # nested deeper than this version writes: not ours, and no reason to refuse the session
+        except InvalidEventError:
+            # Nested deeper than this version writes: not ours, and no reason to refuse the session.
             body = dumps_event(event).encode("ascii")
         self._chain = sha256(self._chain + body).digest()
         if event.__class__ not in AUTHORIZING or event.mac is None:

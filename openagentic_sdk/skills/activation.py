@@ -101,7 +101,7 @@ def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpa
             turn_events = [
                 e for e in turn_events if not (isinstance(e, SkillActivated) and name_key(e.name) == drifted)
             ]
-    # of a skill that became active twice, only the last time counts
+    # If a skill became active twice, only the last time counts.
     last = {name_key(event.name): event for event in turn_events if isinstance(event, SkillActivated)}
     return [
         e

@@ -43,7 +43,7 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
             real = _place_of(path, handle, status)
             if not is_within(real, boundary):
                 raise FileRefusedError(f"{path} leads to {real}, outside {boundary}")
-        # asking for no more than is expected spares a buffer of the greatest size for every small file
+        # Reading only the expected size avoids a buffer of the maximum size for every small file.
         data = bytearray()
         while len(data) <= max_bytes:
             part = os.read(handle, min(max_bytes + 1 - len(data), status.st_size + 1))

@@ -60,6 +60,7 @@ from .shell.trial import (
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
 DEFAULT_OUTPUT_BYTES = 30_000
+# Linux passes at most 128 KiB in one argument of a program (MAX_ARG_STRLEN).
 MAX_COMMAND_BYTES = 120_000
 MAX_FILE_BYTES = 2 * 1024**3
 
@@ -127,6 +128,7 @@ class _FreeSpace:
         return room.f_bavail * room.f_frsize
 
     def is_used_up(self) -> bool:
+        # Four times the limit, because other programs use the same file system meanwhile.
         self.was_used_up = self.was_used_up or self._free_bytes - self._free() > 4 * self._most_bytes
         return self.was_used_up
 

@@ -51,9 +51,8 @@ def write_bundle(target: Path) -> int:
             path.write_text(without_docstrings(path.read_text(encoding="utf-8")), encoding="utf-8")
         Path(folder, "files", "__main__.py").write_text(_MAIN, encoding="utf-8")
         time_s = time.mktime(_LOCAL_TIME)
-        for path in Path(folder, "files").rglob(
-            "*"
-        ):  # the same source makes the same bytes, in each time zone and umask
+        # The same source yields the same bytes, whatever the time zone and the umask.
+        for path in Path(folder, "files").rglob("*"):
             os.utime(path, (time_s, time_s))
             path.chmod(0o755 if path.is_dir() else 0o644)
         unfinished = Path(folder, "bundle.pyz")

@@ -119,7 +119,7 @@ def build_gate(args: argparse.Namespace, asker: Person | None) -> PermissionGate
     """The policy configured by the flags; without an `asker`, calls that need a question are denied."""
 
     async def answer(question: UserQuestion) -> UserAnswer:
-        assert asker is not None, "nobody is asked otherwise"
+        assert asker is not None, "only called if a person can be asked"
         return typed_here(question, await asker(question))
 
     return PermissionGate(

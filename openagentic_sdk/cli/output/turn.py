@@ -121,10 +121,8 @@ class Turn:
         """
         try:
             return runner.run(self.show_events(prompt))
-        except (
-            KeyboardInterrupt,
-            asyncio.CancelledError,
-        ):  # the second, if Ctrl-C hits a wait that was cancelled already
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            # The second, if Ctrl-C interrupts a wait that was already cancelled.
             self.show_ending()
             return INTERRUPTED
 

@@ -217,7 +217,7 @@ class ShellHook:
         return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
     def _places(self) -> dict[str, str]:
-        # the command sees these variables in its environment too, so it can use either form
+        # The command also has these variables in its environment, so it may use either form.
         plugin = plugin_variables(self.plugin_root, self.plugin_data, "CLAUDE_PLUGIN_DATA")
         return {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **plugin}
 
@@ -366,7 +366,7 @@ def with_command_hooks(
             timeout_s=timeout_s,
         )
         name = f"{hook.command[:80]} ({hook.source})"
-        # a Bash command with a nonzero exit code is a result here, and a failure in Claude Code
+        # A Bash command with a nonzero exit code is a result here, but a failure in Claude Code.
         points = (point, "post_tool_use") if hook.event == "PostToolUseFailure" else (point,)
         for each in points:
             matcher = HookMatcher(

@@ -432,7 +432,7 @@ class ProjectGuidance:
         """The findings about the project that a person should see."""
         project = self._project
         findings = project.diagnostics()
-        # of skills only those that are lost: `skills check` reports problems in a skill's own text
+        # Of skills, only those that cannot be loaded: `skills check` reports problems in a skill's own text.
         findings["skills"] = tuple(n for n in findings["skills"] if n.is_error or n.code == "skill-shadowed")
         return [
             *([SystemNotice("settings.withheld", project.withheld)] if project.withheld else []),

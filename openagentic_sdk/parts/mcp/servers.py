@@ -73,9 +73,8 @@ class Servers:
         tools = [tool for seat in self._seats.values() for tool in seat.tools]
         readable = {name: seat for name, seat in self._seats.items() if seat.has("resources") and may_use(name)}
         names = tuple(readable)
-        if (
-            names and names not in self._readers
-        ):  # reused for the same servers, so that an unchanged list compares as equal
+        # Reused for the same servers, so that an unchanged list compares as equal.
+        if names and names not in self._readers:
             self._readers[names] = (ListResourcesTool(readable), ReadResourceTool(readable))
         return sorted((*tools, *self._readers.get(names, ())), key=lambda tool: tool.name)
 

@@ -78,7 +78,7 @@ class _GrantReading:
         self.root = root
         self.files: dict[str, str] = {}
         self.places: dict[str, None] = {}
-        # compiled files by name, each with its path and its source's path
+        # Compiled files by name, each with its path and that of its source.
         self.compiled: dict[str, tuple[str, str]] = {}
         self.bytes = 0
 

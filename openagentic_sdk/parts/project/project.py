@@ -190,7 +190,7 @@ def read_project(
         one = CommandSet((command,))
         return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
 
-    # paths from the caller are relative to the working directory, those from settings to the project
+    # Paths from the caller are relative to the working directory, those from settings to the project.
     more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
     more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
     return OpenedProject(

@@ -168,7 +168,7 @@ def read_settings_file(path: str) -> Settings:
     if not os.path.lexists(path):
         raise OptionsError(f"the settings file does not exist: {path!r}")
     settings = _read_file(_File(path, "user", None))
-    assert settings is not None, "it is there"
+    assert settings is not None, "the file exists"
     codes = ("settings-unreadable", INACCESSIBLE)
     broken = next((note for note in settings.diagnostics if note.code in codes), None)
     if broken is not None:
@@ -186,7 +186,7 @@ def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
             if error.errno not in _NO_FILE:
                 raise OptionsError(f"the managed settings in {more!r} cannot be listed: {error.strerror}") from error
             names = []
-        # files in the folder beside it are merged over the main one, in order of name
+        # Files in the folder beside the main file take precedence over it, and later names over earlier ones.
         for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
             yield _File(os.path.join(more, name), "managed", None)
         yield _File(os.path.join(folders.managed_dir, "managed-settings.json"), "managed", None)

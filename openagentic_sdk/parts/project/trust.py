@@ -179,7 +179,7 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
 
 
 def changes_that_grant(now: GrantingFiles, before: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """The names of changed files, without new ones that request nothing.
+    """The names of changed files, excluding new ones that request nothing.
 
     If rules about the folders of such files could let them run, every new file counts.
     """
@@ -249,7 +249,7 @@ def _remaining_hooks(entries: Any, changed: Sequence[str], root: str) -> tuple[C
             isinstance(text, str) for text in (hook.event, hook.matcher, hook.source, hook.condition, hook.root)
         ):
             continue
-        # a deleted file is not found among the words, so they are searched for its name too
+        # A deleted file is not found among the words, so its name is searched for, too.
         its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
         if its_own & set(changed):
             why = f"a file of the hook {hook.command[:80]!r} changed since the project was trusted"

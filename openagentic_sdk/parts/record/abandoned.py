@@ -84,7 +84,7 @@ def end_session(
         if failure is not None:
             result = replace(result, stop_reason="error", error_type="ProcessLost", error_message=failure)
         for batch in (ends, [result]):
-            assert view.authority is not None, "a view with a seal has one"
+            assert view.authority is not None, "a view with a seal has an authority"
             inside = [
                 {"parent_tool_use_id": each.parent_tool_use_id} if each.parent_tool_use_id else {} for each in batch
             ]

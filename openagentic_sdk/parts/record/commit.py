@@ -218,7 +218,7 @@ class Opening:
         salts, erased, marks = self.cut.get(index) or ([], [], [])
         if not salts:
             seed = self.seeds[index]
-            assert seed is not None, "an event without a seed is cut"
+            assert seed is not None, "an event without a seed is in `cut`"
             salts = [salt for salt, _ in zip(salts_of(seed), texts, strict=False)]
             erased = [None] * len(salts)
         standing = iter([leaf for leaf in texts if leaf[0] not in marks])

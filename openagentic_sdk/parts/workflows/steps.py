@@ -209,7 +209,7 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
         if number in body_steps or call_id == CANCELLED or "v-" in number:
             continue
         record = steps.find(call_id)
-        assert record is not None, "it is one of ids()"
+        assert record is not None, "the id is one of ids()"
         use, branch = record.use, number.rpartition("-")[0]
         event = str(use.input.get("event", ""))
         if use.name == "wait_for" and event.startswith(END_OF_STEP) and steps.is_open(event.removeprefix(END_OF_STEP)):

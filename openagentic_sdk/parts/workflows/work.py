@@ -186,7 +186,7 @@ class StepsAtWork(StepLedger):
             extras = {"at": step.at} if step.due is None else {"at": step.at, "due": step.due}
             await self._log.record(ToolUse(step.call_id, plan.name, plan.input, extras=extras))
             step.record = self._log.find(step.call_id)
-        assert step.record is not None, "it was recorded"
+        assert step.record is not None, "the step was recorded"
         if self.wait_s(step) > 0:
             self.waiting.append(step)
             return

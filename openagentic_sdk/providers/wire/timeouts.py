@@ -103,7 +103,7 @@ class FeedWatch:
 
     def _look(self) -> None:
         feed, now = self._feed, time.monotonic()
-        assert feed is not None, "a watch that was stopped has no timer"
+        assert feed is not None, "a stopped watch has no timer"
         # The thread is blocked in `put`: it is not the endpoint that is silent.
         if feed.has_waiting_items and self._progress.phase == "idle":
             self._progress.since = now

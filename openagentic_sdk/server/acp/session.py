@@ -82,7 +82,7 @@ class EditorSession:
             guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
             options = replace(options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
         self.turns = Turns(options)
-        assert isinstance(options.session_store, SessionStore), "whoever makes the options has opened it"
+        assert isinstance(options.session_store, SessionStore), "the options were created with a store"
         self._store = options.session_store
         self._editor = editor
         self._models = list(models)

@@ -200,7 +200,7 @@ class _CodeProgram:
 
     def _read_calls(self) -> None:
         """Process frames from the channel until it is closed or misused."""
-        assert self._channel is not None, "it is watched"
+        assert self._channel is not None, "the process is watched"
         try:
             data = self._channel.recv(_READ_BYTES)
         except BlockingIOError:

@@ -290,7 +290,7 @@ class PlanInterpreter:
             case ast.Dict(keys, items) if None not in keys:
                 mapping = Value({})
                 for key, item in zip(keys, items, strict=True):
-                    assert key is not None, "it was looked for"
+                    assert key is not None, "the caller has found it"
                     self._put(mapping, await self._eval(key, names), await self._eval(item, names))
                 return mapping
             case ast.BinOp(left, operation, right):

@@ -204,9 +204,8 @@ class _RunningPlan:
         input_label = self.values.label_of(*arguments.values()).joined(decided)
         result = await self._result(tool, input, self._labels(arguments, decided, input_label))
         own = _own_label(result)
-        if (
-            tool == EXTRACT and input_label.sources
-        ):  # a source that was read is more specific than the fact that it was read
+        # A source that was read is more specific than the fact that something was read.
+        if tool == EXTRACT and input_label.sources:
             own = ValueLabel(frozenset(), own.secrets)
         label = own.joined(input_label)
         self.read = self.read.joined(label)
@@ -248,7 +247,7 @@ class _RunningPlan:
                 raise ToolError(
                     "the plan behaves differently than before the interruption: check what was done, and continue"
                 )
-            assert result is not None, "open calls of an earlier run are closed before a plan goes on"
+            assert result is not None, "open calls of an earlier run are closed before a plan continues"
             return result
         return await self.inside.make(tool, input, labels)
 

@@ -183,7 +183,7 @@ def read_tokens(
     if status != 200 or "error" in data:
         raise refusal(issuer, data, sent_secrets, status)
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
-    # a header value allows no other characters (RFC 6750, section 2.1)
+    # A bearer token contains no other characters (RFC 6750, section 2.1).
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
         raise McpAuthError(f"{issuer} issued no usable token")
     if not isinstance(kind, str) or kind.lower() != "bearer":

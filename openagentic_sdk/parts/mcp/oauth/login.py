@@ -278,7 +278,7 @@ class OAuth:
     async def _request_tokens(
         self, login: Login, form: Mapping[str, str], *, before: Tokens | None, scope: str
     ) -> Tokens:
-        assert login.client is not None, "whoever asks for tokens is somebody"
+        assert login.client is not None, "tokens are only requested by a registered client"
         whole, headers = token_request(login.client, form)
         reply = await self._ask.post_form(login.token_endpoint, whole, headers)
         sent_secrets = (
@@ -374,7 +374,7 @@ class OAuth:
     async def _visit(
         self, issuer: Issuer, resource: Resource, scope: str, before: OAuthClient | None
     ) -> tuple[Login, Tokens]:
-        assert self._browser is not None, "nobody is asked without a browser"
+        assert self._browser is not None, "a login needs a browser"
         wish = urlsplit(before.redirect_uri).port if before is not None else None
         async with self._browser(self._settings.get("callbackPort"), wish) as visit:
             client = await self._who_we_are(issuer, before, visit.redirect_uri, scope)

@@ -240,7 +240,7 @@ class Exporter:
                 self.health.problem = f"session {session_id} cannot be read: {error}"
 
     def _read(self, session_id: str) -> None:
-        assert self._store is not None, "it is held while the thread lives"
+        assert self._store is not None, "the thread holds it as long as it runs"
         one = self._folds.get(session_id)
         if one is None:
             place = trace_place(self._store, session_id)
@@ -408,7 +408,7 @@ def _partial(body: bytes, is_protobuf: bool = False) -> tuple[int, str]:
         data = json.loads(body) if body.strip() else {}
         partial = data.get("partialSuccess") or {}
         return max(int(partial.get("rejectedSpans") or 0), 0), str(partial.get("errorMessage") or "")
-    # any successful response means that the spans were accepted
+    # Any successful response means that the spans were accepted.
     except (ValueError, TypeError, AttributeError, RecursionError):
         return 0, ""
 

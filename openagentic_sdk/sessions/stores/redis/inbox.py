@@ -49,9 +49,8 @@ class RedisInbox(ListedRedis):
         waiting: list[InboxMessage] = []
         for place, name in enumerate(names):
             key, messages = answers[2 * place], answers[2 * place + 1]
-            if (
-                key is not None and messages.pop(b"key", None) == key
-            ):  # without messages to an earlier session with this id
+            # With another key, the messages are for an earlier session of this id.
+            if key is not None and messages.pop(b"key", None) == key:
                 waiting += [loads_message(int(number), name, text.decode()) for number, text in messages.items()]
         return sorted((each for each in waiting if each.number > after), key=lambda each: each.number)
 
