@@ -33,7 +33,7 @@ from ..serialization import EncodedEvents, dumps_event, dumps_json, encode_event
 from .arguments import MAX_ID_CHARS, check_filters, check_query, check_text, cut_limit, cut_number
 from .checkpoint import CheckpointingStore
 from .core import SessionWriter
-from .folds.search import SearchHit, scan_events, search_words
+from .folds.search import Progress, SearchHit, scan_events, search_words
 from .folds.standing import ROW_STATES, with_lease
 from .folds.summary import (
     LAST_TIME,
@@ -88,6 +88,10 @@ class Remains:
 
 class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     """A session store: the core, and everything derived from it, overridable by faster implementations."""
+
+    index_progress: Progress | None = None
+    """Called with the number of sessions done and the total while a call updates an index, which searches, lists with
+    words or of a folder, and sums of costs do."""
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
@@ -248,10 +252,10 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         check_text("start", start)
         return [name for name in self.list_sessions() if start and name.startswith(start)]
 
-    def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def update_search(self, progress: Progress | None = None) -> None:
         """Update the index that `search` uses, if the store has one; a search does this itself.
 
-        `progress` receives the number of sessions done and the total.
+        `progress` is used instead of `index_progress`.
         """
 
     def list_children(self, session_id: str) -> list[str]:

@@ -249,12 +249,12 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         Uses a trigram index that is first brought up to date in small steps, so appends cost nothing. Without the extension
         pg_trgm, and on a standby, every log is read.
         """
-        if update_index(self._call, self._row_texts) is None:
+        if update_index(self._call, self._row_texts, self.index_progress) is None:
             return super()._find_words(words, limit, tenant)
         return search_index(self._call, words, limit, tenant and text_key(tenant))
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
-        update_index(self._call, self._row_texts, progress)
+        update_index(self._call, self._row_texts, progress or self.index_progress)
 
     def _families(self) -> PostgresFamilies | None:
         return PostgresFamilies(self._call, self._page, self._summary_in) if self._call(None, has_sums) else None
@@ -374,7 +374,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             yield page
             chosen, keys = page, keys_with_words(query)
             if keys is not None:
-                behind = update_index(self._call, self._row_texts, at_most=_LIST_UPDATES)
+                behind = update_index(self._call, self._row_texts, self.index_progress, at_most=_LIST_UPDATES)
                 if behind is not None and behind < _LIST_UPDATES:
                     chosen = partial(page, keys=keys)
             yield from repeat(chosen)

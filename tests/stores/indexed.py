@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from openagentic_sdk.events import SessionMeta, UserMessage
+from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.folds.summary import summary_matches
 from openagentic_sdk.sessions.stores.locate import open_store
@@ -111,6 +112,20 @@ class IndexedContract(unittest.TestCase):
         self.assertLessEqual(reports[0][1], MANY)
         self.assertEqual(reports[-1][0], reports[-1][1])
         self.assertEqual(len(self.store.search("later", limit=MANY)), MANY)
+
+    def test_lists_searches_and_sums_report_the_index_that_they_update(self) -> None:
+        reports: list[tuple[int, int]] = []
+        self.store.index_progress = lambda done, whole: reports.append((done, whole))
+        for ask in (
+            lambda: self.store.list_session_summaries(query="strasse"),
+            lambda: self.store.search("nothing"),
+            lambda: all_costs(self.store, "tag"),
+        ):
+            self.touch_others()
+            reports.clear()
+            ask()
+            self.assertTrue(reports)
+            self.assertEqual(reports[-1][0], reports[-1][1])
 
     def test_two_searches_at_once_leave_the_newer_words(self) -> None:
         with closing(open_store(self.url)) as other:

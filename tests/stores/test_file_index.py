@@ -13,6 +13,7 @@ from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore, whole_id
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores import file_index
@@ -195,6 +196,18 @@ class FileIndexTest(unittest.TestCase):
         seen.clear()
         self.store.update_search(lambda done, whole: seen.append((done, whole)))
         self.assertEqual(seen, [])
+        self.store.index_progress = lambda done, whole: seen.append((done, whole))
+        for number, ask in enumerate(
+            (
+                lambda: self.store.list_session_summaries(cwd="/here"),
+                lambda: self.store.search("nothing"),
+                lambda: all_costs(self.store, "tag"),
+            )
+        ):
+            self.store.append_event("s1", UserMessage(f"again {number}"))
+            seen.clear()
+            ask()
+            self.assertEqual(seen[-1][0], seen[-1][1])
 
     @full_size
     def test_an_update_that_is_stopped_has_reported_from_its_first_sessions_on_and_keeps_them(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
+from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.folds.summary import SessionSummary
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -57,6 +58,15 @@ class SqliteTest(unittest.TestCase):
         self.path = Path(place.name) / "folder" / "sessions.db"
         self.store = SqliteSessionStore(self.path, durability="flush")
         self.addCleanup(self.store.close)
+
+    def test_searches_and_sums_report_the_index_that_they_update(self) -> None:
+        reports: list[tuple[int, int]] = []
+        self.store.index_progress = lambda done, whole: reports.append((done, whole))
+        for number, ask in enumerate((lambda: self.store.search("nothing"), lambda: all_costs(self.store, "tag"))):
+            self.store.append_event(self.store.create_session(), UserMessage("tea"))
+            reports.clear()
+            ask()
+            self.assertEqual(reports[-1], (number + 1, number + 1))
 
     def change(self, command: str, *values: object) -> None:
         db = sqlite3.connect(self.path)

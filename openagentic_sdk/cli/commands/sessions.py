@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...errors import InvalidEventError, SessionError
 from ...ground.text import on_one_line
-from ...sessions.base import SessionStore
+from ...sessions.base import MOST_SCANNED, SessionStore
 from ...sessions.folds.summary import SessionSummary, summary_matches, summary_to_dict
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
@@ -64,10 +64,12 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
     def keep(row: SessionSummary) -> bool:
         return matches(row) and (args.evals or not _is_of_eval(store, row.id))
 
-    query = " ".join(args.query)
+    query, progress, scanned = " ".join(args.query), IndexProgress(), 0
     page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep, query=query)
     rows = list(page.rows)
     while page.next is not None and len(rows) < args.limit:
+        scanned += MOST_SCANNED
+        progress.read(scanned)
         room = args.limit - len(rows)
         page = store.page_sessions(limit=room, after=page.next, include_children=args.children, keep=keep, query=query)
         rows += page.rows
@@ -129,7 +131,6 @@ def _show(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _search(store: SessionStore, args: argparse.Namespace) -> int:
-    store.update_search(IndexProgress())
     hits = store.search(" ".join(args.words), limit=args.limit)
     screen = Screen(sys.stdout)
     for hit in hits:

@@ -64,15 +64,22 @@ def open_session_store(address: str | None) -> SessionStore:
 
 
 class IndexProgress:
-    """Reports to a person, on stderr and at most once a second, the progress of indexing."""
+    """Reports to a person, on stderr and at most once a second, the progress of a slow command."""
 
     def __init__(self) -> None:
         self._told = time.monotonic()
 
     def __call__(self, done: int, whole: int) -> None:
+        self._tell(f"indexing {whole:,} sessions: {done:,} done")
+
+    def read(self, count: int) -> None:
+        """Report that a list has read so many rows."""
+        self._tell(f"looking through the sessions: {count:,} done")
+
+    def _tell(self, line: str) -> None:
         if time.monotonic() - self._told >= 1.0:
             self._told = time.monotonic()
-            print(f"indexing the words of {whole:,} sessions: {done:,} done", file=sys.stderr)
+            print(line, file=sys.stderr, flush=True)
 
 
 def find_session(store: SessionStore, text: str) -> str:

@@ -19,6 +19,7 @@ from ...errors import InvalidEventError, SessionError, SessionNotFoundError
 from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
 from ..arguments import is_possible_id
+from ..folds.search import Progress
 from ..folds.summary import SUMMARY_VERSION, SessionSummary, failed_summary
 
 if TYPE_CHECKING:
@@ -121,13 +122,19 @@ class SumsFamilies(ABC):
         """The sums of the cells of these kinds; None if the store has no index for them now."""
 
 
-def sum_families(table: FamilyTable, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+def sum_families(
+    table: FamilyTable, fold: FamilyFold, kinds: Sequence[str], progress: Progress | None = None
+) -> Cells | None:
     """The sums of the cells of these kinds, after counting what has changed; None if other versions prevent it."""
     for _ in range(_ATTEMPTS):
         table.prepare(f"{_FORMAT}.{SUMMARY_VERSION}.{fold.version}")
         marks = list(table.marked().items())
-        steps = (dict(marks[at : at + table.step_sessions]) for at in range(0, len(marks), table.step_sessions))
-        if all(_count(table, fold, step) for step in steps):
+        for at in range(0, len(marks), table.step_sessions):
+            if not _count(table, fold, dict(marks[at : at + table.step_sessions])):
+                break
+            if progress is not None:
+                progress(min(at + table.step_sessions, len(marks)), len(marks))
+        else:
             stored = table.read_whole([SUM + kind for kind in kinds])
             if stored is not None:
                 return {

@@ -143,7 +143,14 @@ class FileIndex:
             self._can_be_made = self._using(lambda db: True) is not None
 
     def newest(
-        self, most: int | None, count: int, *, cwd: str | None = None, query: str = "", describe: Callable[..., Any]
+        self,
+        most: int | None,
+        count: int,
+        *,
+        cwd: str | None = None,
+        query: str = "",
+        describe: Callable[..., Any],
+        progress: Progress | None = None,
     ) -> list[tuple[int, list[str]]] | None:
         """Ids by the times of their logs, latest first, none later than `most`; None if the index is unusable.
 
@@ -162,7 +169,7 @@ class FileIndex:
 
         def ask(db: sqlite3.Connection) -> list[tuple[int, list[str]]]:
             if conditions:
-                self._describe(db, describe)
+                self._describe(db, describe, progress)
             command = _NEWEST.format(where=where)
             rows = db.execute(command, (*values, _LATEST if most is None else most, count)).fetchall()
             return [(tick, names.split("/")) for tick, names in rows]
@@ -179,11 +186,13 @@ class FileIndex:
         rows = self._checked(lambda db: db.execute(command, values).fetchall(), dict)
         return None if rows is None else [row[0] for row in rows]
 
-    def children(self, session_id: str, describe: Callable[..., Any]) -> list[str] | None:
+    def children(
+        self, session_id: str, describe: Callable[..., Any], progress: Progress | None = None
+    ) -> list[str] | None:
         """The ids of the sessions started by its Task calls; None if the index is unusable."""
 
         def ask(db: sqlite3.Connection) -> list[tuple[str, int]]:
-            self._describe(db, describe)
+            self._describe(db, describe, progress)
             command = "SELECT id, tick FROM rows WHERE parent = ? AND size >= 0 ORDER BY tick DESC, id DESC"
             return db.execute(command, (dumps_json(session_id),)).fetchall()
 
@@ -198,12 +207,14 @@ class FileIndex:
         )
         return matches
 
-    def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[..., Any]) -> Cells | None:
+    def sums(
+        self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[..., Any], progress: Progress | None = None
+    ) -> Cells | None:
         """The sums of the cells of these kinds; None if the index is unusable."""
 
         def work(db: sqlite3.Connection) -> Cells | None:
-            self._describe(db, describe)
-            return sum_families(self._families(db, describe), fold, kinds)
+            self._describe(db, describe, progress)
+            return sum_families(self._families(db, describe), fold, kinds, progress)
 
         cells: Cells | None = self._using(work)
         return cells
@@ -396,13 +407,19 @@ class FileIndex:
         finally:
             os.close(fd)
 
-    def _describe(self, db: sqlite3.Connection, describe: Callable[[str], SessionSummary]) -> None:
+    def _describe(
+        self, db: sqlite3.Connection, describe: Callable[[str], SessionSummary], progress: Progress | None = None
+    ) -> None:
         """Add the summaries of the sessions that have changed."""
-        command = "SELECT key, id FROM rows WHERE undescribed AND size >= 0 LIMIT 256"
+        command, done = "SELECT key, id FROM rows WHERE undescribed AND size >= 0 LIMIT 256", 0
+        (whole,) = db.execute("SELECT count(*) FROM rows WHERE undescribed AND size >= 0").fetchone()
         while batch := db.execute(command).fetchall():
             with _change(db):
                 for key, session_id in batch:
                     _describe_row(db, key, session_id, describe)
+            done += len(batch)
+            if progress is not None:
+                progress(min(done, whole), whole)
 
     def _read(
         self, db: sqlite3.Connection, row: tuple[int, str, int], read_events: Callable[..., Iterator[Event]]

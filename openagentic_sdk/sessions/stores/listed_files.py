@@ -64,7 +64,9 @@ class ListedFiles(SumsFamilies, MessageFiles):
         while asks_index and self._index.exists:
             # Read the newest first: a common word occurs there, which costs less than finding every session with it.
             index_query = query if count == MORE_TIMES else ""
-            pages = self._index.newest(most, count, cwd=cwd, query=index_query, describe=self.kept_summary)
+            pages = self._index.newest(
+                most, count, cwd=cwd, query=index_query, describe=self.kept_summary, progress=self.index_progress
+            )
             if pages is None:
                 break
             yield from pages
@@ -92,11 +94,14 @@ class ListedFiles(SumsFamilies, MessageFiles):
         return super().ids_beginning(start) if ids is None else [name for name in ids if self.session_exists(name)]
 
     def list_children(self, session_id: str) -> list[str]:
-        children = self._index.children(session_id, self.kept_summary) if self._has_index() else None
+        if not self._has_index():
+            return super().list_children(session_id)
+        children = self._index.children(session_id, self.kept_summary, self.index_progress)
         return super().list_children(session_id) if children is None else children
 
     def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
-        return self._index.sums(fold, kinds, self.kept_summary) if self._has_index() else None
+        progress = self.index_progress
+        return self._index.sums(fold, kinds, self.kept_summary, progress) if self._has_index() else None
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
         """Implements `search`.
@@ -118,7 +123,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
         if self._has_index():
-            self._index.read_all(self.kept_summary, self.iter_events, progress)
+            self._index.read_all(self.kept_summary, self.iter_events, progress or self.index_progress)
 
     def _has_index(self) -> bool:
         """Whether there is an index; the first query on a folder of many sessions creates it."""

@@ -289,7 +289,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
         table = self._families()
-        return None if table is None else sum_families(table, fold, kinds)
+        return None if table is None else sum_families(table, fold, kinds, self.index_progress)
 
     def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         super().rewrite_events(session_id, change)

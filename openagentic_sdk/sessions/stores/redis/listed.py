@@ -63,7 +63,7 @@ class ListedRedis(RewritingRedis):
         def ask() -> list[SearchHit] | None:
             if index is None:
                 return None
-            index.update_words()
+            index.update_words(self.index_progress)
             return index.search(words, limit, tenant)
 
         hits = _unless_refused(ask)
@@ -72,7 +72,7 @@ class ListedRedis(RewritingRedis):
     def update_search(self, progress: Progress | None = None) -> None:
         index = self._words
         if index is not None:
-            _unless_refused(lambda: index.update_words(progress))
+            _unless_refused(lambda: index.update_words(progress or self.index_progress))
 
     def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
         sums: Cells | None = _unless_refused(lambda: super(ListedRedis, self).family_sums(fold, kinds))
@@ -120,7 +120,9 @@ class ListedRedis(RewritingRedis):
             yield place, row
 
         def ask() -> list[tuple[float, str]] | None:
-            return None if index.update_rows(LISTED_UPDATES) else index.listed(query, tenant, before)
+            return (
+                None if index.update_rows(LISTED_UPDATES, self.index_progress) else index.listed(query, tenant, before)
+            )
 
         chosen = _unless_refused(ask)
         yield from rows if chosen is None else self._shown_behind(None, partial(self._page_of, iter(chosen)))

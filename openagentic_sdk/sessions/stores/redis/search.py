@@ -153,9 +153,9 @@ class RedisIndex:
 
     # --- updates -----------------------------------------------------------------------------------------------------
 
-    def update_rows(self, at_most: int) -> int:
+    def update_rows(self, at_most: int, progress: Progress | None = None) -> int:
         """Bring the rows of at most `at_most` sessions up to date; return the number of sessions left."""
-        return self._update({"rows": "behind"}, self._add_rows, None, at_most)
+        return self._update({"rows": "behind"}, self._add_rows, progress, at_most)
 
     def update_words(self, progress: Progress | None = None) -> None:
         """Bring rows and words of all sessions up to date; each step is kept if the update is stopped."""

@@ -35,14 +35,14 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
         if not self._file.is_memory:
             with self._file.reading():
                 pass  # create the database before it is searched
-            self._index.update(progress)
+            self._index.update(progress or self.index_progress)
 
     def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
         if self._file.is_memory:
             return None
         with self._file.reading():
             pass  # create the database before it is read
-        return self._index.sums(fold, kinds, self.kept_summary)
+        return self._index.sums(fold, kinds, self.kept_summary, self.index_progress)
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
         """Implements `search`.
@@ -54,7 +54,9 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
             return super()._find_words(words, limit, tenant)
         with self._file.reading():
             pass  # create the database before it is searched
-        hits = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
+        hits = self._index.search(
+            words, limit, None if tenant is None else dumps_json(tenant or None), self.index_progress
+        )
         return super()._find_words(words, limit, tenant) if hits is None else hits
 
     def _indexed_behind(
@@ -67,7 +69,7 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
             before = place()[0]
             yield place, row
-        while candidates := self._index.listed(query, before, LISTED_AT_ONCE, self.kept_summary):
+        while candidates := self._index.listed(query, before, LISTED_AT_ONCE, self.kept_summary, self.index_progress):
             before = candidates[-1][1]
             for at in page(limit=None, keys=[key for key, _ in candidates]):
                 if (summary := self._shown(at)) is not None:

@@ -92,7 +92,9 @@ class SearchFile:
         with suppress(driver().DatabaseError, OSError), self._opened() as index:
             self._catch_up(index, progress)
 
-    def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
+    def search(
+        self, words: Sequence[str], limit: int, tenant: str | None = None, progress: Progress | None = None
+    ) -> list[SearchHit] | None:
         """The events that contain every word, newest session first; None if there can be no index.
 
         `tenant` is the JSON of one tenant or of null; if it is `None`, all sessions are searched.
@@ -100,7 +102,7 @@ class SearchFile:
         for _ in range(2):
             try:
                 with self._opened() as index:
-                    self._catch_up(index)
+                    self._catch_up(index, progress)
                     match_query = " ".join(f'"{word}"*' for word in words)
                     with index.lock:
                         rows = index.connection.execute(_FIND, (match_query, tenant, max(0, limit))).fetchall()
@@ -187,7 +189,12 @@ class SearchFile:
                 index.connection.execute("INSERT OR REPLACE INTO looked VALUES ('words', ?, ?)", newest)
 
     def listed(
-        self, query: str, before: float, limit: int, describe: Callable[[str], SessionSummary]
+        self,
+        query: str,
+        before: float,
+        limit: int,
+        describe: Callable[[str], SessionSummary],
+        progress: Progress | None = None,
     ) -> list[tuple[int, int]] | None:
         """`key` and `touched` of sessions whose summaries may contain the words of `query`, newest first.
 
@@ -195,23 +202,34 @@ class SearchFile:
         """
         trigrams = trigram_query(query)
         return (
-            self._of_rows(lambda db: db.execute(_LISTED, (trigrams, before, limit)).fetchall(), describe)
+            self._of_rows(lambda db: db.execute(_LISTED, (trigrams, before, limit)).fetchall(), describe, progress)
             if trigrams
             else None
         )
 
-    def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[[str], SessionSummary]) -> Cells | None:
+    def sums(
+        self,
+        fold: FamilyFold,
+        kinds: Sequence[str],
+        describe: Callable[[str], SessionSummary],
+        progress: Progress | None = None,
+    ) -> Cells | None:
         """The sums of the cells of these kinds; None if there can be no such index."""
 
         def work(db: sqlite3.Connection) -> Cells | None:
             with _change(db):
                 _drop_deleted(db)
-            return sum_families(_families(db, describe), fold, kinds)
+            return sum_families(_families(db, describe), fold, kinds, progress)
 
-        cells: Cells | None = self._of_rows(work, describe)
+        cells: Cells | None = self._of_rows(work, describe, progress)
         return cells
 
-    def _of_rows(self, work: Callable[[sqlite3.Connection], Any], describe: Callable[[str], SessionSummary]) -> Any:
+    def _of_rows(
+        self,
+        work: Callable[[sqlite3.Connection], Any],
+        describe: Callable[[str], SessionSummary],
+        progress: Progress | None,
+    ) -> Any:
         """The result of `work` on an index that contains all summaries; None if there can be no such index."""
         try:
             with self._opened() as index, index.lock:
@@ -222,11 +240,15 @@ class SearchFile:
                 for first in range(0, len(behind) - STEP_SESSIONS, STEP_SESSIONS):
                     with _change(db):
                         _list_sessions(db, behind[first : first + STEP_SESSIONS], describe)
+                    if progress is not None:
+                        progress(first + STEP_SESSIONS, len(behind))
                 if behind:
                     with _change(db):  # the rest, and what other processes have changed by now
                         newest = db.execute(_NEWEST).fetchone()
                         _list_sessions(db, _unlisted(db), describe)
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
+                    if progress is not None:
+                        progress(len(behind), len(behind))
                 return work(db)
         except (driver().OperationalError, OSError):
             return None
