@@ -37,17 +37,13 @@ class EventChannel(Generic[T]):
         # One future for the batch: the receiver takes events in order, so it has finished with all when it has with the
         # last.
         self._waiting.append((last, handled))
-        arrival, self._arrival = self._arrival, None
-        if arrival is not None and not arrival.done():
-            arrival.set_result(None)
+        _release(self._arrival)
         await handled
 
     async def receive(self) -> T | None:
         """Return the next event, or None after `close` once none is left."""
         # Asking for the next event is how the receiver shows that it has finished with the last.
-        in_hand, self._in_hand = self._in_hand, None
-        if in_hand is not None and not in_hand.done():
-            in_hand.set_result(None)
+        _release(self._in_hand)
         while not self._waiting:
             if self.is_closed:
                 return None

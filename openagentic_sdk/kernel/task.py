@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..errors import QuestionOpenError
 from ..events import AnyEvent, Result, UserQuestion
 from ..ground.frozen import changed
-from ..ground.threads import KeptThreads, running_loop, settled
+from ..ground.threads import KeptThreads, running_loop, settled, wait_until
 from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
 from .gate import Gate
@@ -33,8 +33,11 @@ class RunTask:
         # Returns the next event, or None after the last. The run waits until the next call.
         self.next_event = channel.receive
         self._task = asyncio.create_task(run_session(run, prompt))
-        # Whatever ends the task, or the consumer would wait for a next event for ever.
-        self._task.add_done_callback(lambda _: channel.close())
+        # Whatever ends the task, or the consumer would wait for a next event for ever. A task of its own, because
+        # `asyncio.run` cancels all tasks and waits for them before it closes generators: no consumer takes the last events
+        # of a run whose generator is still referenced then.
+        self._watch = asyncio.create_task(wait_until(self._task))
+        self._watch.add_done_callback(lambda _: channel.close())
         self._task.add_done_callback(lambda _: threads.close())
 
     @classmethod
@@ -139,9 +142,10 @@ class RunTask:
         _, cancelled = await settled(self._task)
         if not self._task.cancelled():
             self._task.exception()  # retrieve it, or asyncio would log a warning
+        _, late = await settled(self._watch)
         await self._run.recorder.close()
-        if cancelled is not None:
-            raise cancelled
+        if (last := late or cancelled) is not None:
+            raise last
 
 
 async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:

@@ -89,6 +89,24 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
                 self.assert_nothing_left()
                 await self.assert_resumable(store)
 
+    async def test_a_loop_that_ends_while_a_generator_is_still_referenced_ends_its_run(self):
+        held = []
+
+        async def leave_at(stop_after, store):
+            held.append(query(prompt="go", options=long_run(store)))
+            for _ in range(stop_after):
+                await anext(held[-1])
+
+        for stop_after in range(1, await self.count_events() + 1, sized(17, 7, 1)):
+            with self.subTest(stop_after=stop_after):
+                store = MemorySessionStore()
+                # In a thread with a loop of its own; a daemon, because a run that does not end would end no process.
+                ending = threading.Thread(target=asyncio.run, args=(leave_at(stop_after, store),), daemon=True)
+                ending.start()
+                await asyncio.to_thread(ending.join, 60)
+                self.assertFalse(ending.is_alive(), "asyncio.run still waits for the run")
+                await self.assert_resumable(store)
+
     async def test_cancelling_the_consumer_at_every_turn_of_the_event_loop(self):
         turns = 0
         # Other threads work for the run: on a busy machine it takes more turns of the loop, so the step between tries grows.
