@@ -71,6 +71,7 @@ Every class carries the values in its message as attributes. A tool may raise an
 
 from __future__ import annotations
 
+import copyreg
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -78,6 +79,11 @@ from typing import Any
 
 class OpenAgentSdkError(Exception):
     """The root: `except OpenAgentSdkError` catches everything that this library raises deliberately."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by the constructor, as `BaseException` does: `args` is the message, and one error that cannot be read back
+        # breaks a whole pool of processes.
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
 class OptionsError(OpenAgentSdkError, ValueError):
