@@ -24,6 +24,8 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR =
 REQUEST_CANCELLED = -32800
 # The reason for which a late answer is passed to `on_stray`.
 NO_OPEN_REQUEST = "it answers no open request"
+# How many of the other side's requests may be open, and how many of our own answers to it unsent.
+MAX_OPEN = 1000
 
 Id = str | int | None
 # A JSON object.
@@ -174,6 +176,8 @@ class Peer:
         elif message["id"] in self._answering:
             # An answer with this id would be mistaken for the answer to the request that uses it.
             self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is already used by an open request")
+        elif len(self._answering) >= MAX_OPEN:
+            self._refuse(message["id"], INTERNAL_ERROR, f"{MAX_OPEN} requests are open already: wait for their answers")
         else:
             work = self._answer(message["id"], message["method"], message.get("params") or {})
             self._answering[message["id"]] = asyncio.create_task(work)
@@ -250,7 +254,10 @@ class Peer:
             self._on_stray(text, line or b"")
 
     def _refuse(self, request_id: Id, code: int, text: str) -> None:
-        self._spawn(self._send(_error_line(request_id, code, text)))
+        if len(self._heard) < MAX_OPEN:  # otherwise it does not read what it is sent, and gets no more of it
+            self._spawn(self._send(_error_line(request_id, code, text)))
+        elif self._on_stray is not None:
+            self._on_stray(text, b"")
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

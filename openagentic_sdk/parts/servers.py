@@ -14,15 +14,18 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..events import CommandExpanded, McpServerChanged, ToolUse, UserMessage
+from ..ground.frozen import changed
 from ..ground.loose import tool_name
 from ..ground.text import one_line
 from ..ground.words import shortened
 from ..kernel.agent import Run
+from ..kernel.gate import CallContext, Objection
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
 from ..kernel.tool_call import ask_gate
 from ..prompts import read_prompt
+from ..sessions.folds.features.listed import digest_at, is_approved_since, listed_digests
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
 from .project.prompt import server_block
@@ -49,6 +52,8 @@ class ToolServers(Protocol):
     def instructions(self) -> list[tuple[str, str]]: ...
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
+
+    def held_definition(self, tool: str) -> tuple[str, str] | None: ...
 
     async def expand_prompt(self, text: str, permits: Permits) -> PromptExpansion | None: ...
 
@@ -104,11 +109,12 @@ class ServerTools(Part):
 
     async def before_step(self) -> None:
         await self._servers.ready()
+        # All at once: a list that changes while an event is stored must not be offered before its own event is.
         changes = self._servers.changes(self._known_changes)
+        tools, instructions = (*self._own, *self._served()), tuple(self._servers.instructions())
         await self.run.record(*[event for event in changes if event != self._last_recorded(event.name)])
         self._note_withheld(changes)
-        await self._announce(tuple(self._servers.instructions()))
-        tools = (*self._own, *self._served())
+        await self._announce(instructions)
         if len(tools) == len(self._offered) and all(map(is_, tools, self._offered)):
             return
         self._offered = tools
@@ -120,6 +126,42 @@ class ServerTools(Part):
         agent = self.run.agent
         if not _are_same(registry, agent.tools):
             self.run.agent = replace(agent, tools=registry)
+
+    def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
+        held = None if tool is None else self._servers.held_definition(tool)
+        if held is None or self.run.agent.gate.mode == "bypass":
+            return context
+        return changed(context, objection=partial(self._objection, context.tool_use_id, *held))
+
+    def _objection(
+        self, tool_use_id: str | None, server: str, digest: str, name: str, input: Mapping[str, Any]
+    ) -> Objection | None:
+        """Object to a call that was asked for, or may have been allowed, under another definition of its tool."""
+        record = self.run.view.calls.get(tool_use_id or "")
+        asked = None
+        if record is not None:
+            asked = digest_at(listed_digests(self.run.view.events, name), record.use.seq)
+        facts = {"server": server, "sha256": digest}
+        if asked is not None and asked != digest:
+            reason = f"the server {server} changed the definition of this tool after the call was made: call it again"
+            return Objection("deny", reason, details={"definition": {**facts, "outcome": "deny", "before": asked}})
+        views, run = [self.run.view], self.run.parent
+        while run is not None:  # a subagent uses what its starter was allowed
+            views.append(run.view)
+            run = run.parent
+        listed = [(view, listed_digests(view.events, name)) for view in reversed(views)]
+        first = next((digests[0][1] for _, digests in listed if digests), digest)
+        if first == digest:
+            return None
+        for view, digests in listed:
+            at = next((seq for seq, each in digests if each == digest), None)
+            if at is not None and is_approved_since(view.events, name, at):
+                return None
+        reason = (
+            f"the server {server} changed the definition of this tool during the session, and earlier rules and approvals"
+            f" do not cover the new one (pin=False on the server lets them)"
+        )
+        return Objection("ask", reason, details={"definition": {**facts, "outcome": "ask", "before": first}})
 
     def told_sources(self) -> list[str]:
         """The servers whose instructions the model reads, as sources of untrusted text."""

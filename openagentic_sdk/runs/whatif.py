@@ -232,6 +232,9 @@ class _AnsweredServers:
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
         return [] if self._servers is None else self._servers.changes(seen)
 
+    def held_definition(self, tool: str) -> tuple[str, str] | None:
+        return None if self._servers is None else self._servers.held_definition(tool)
+
     async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> PromptExpansion | None:
         return None if self._servers is None else await self._servers.expand_prompt(text, permits)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openagentic_sdk.errors import RpcError
-from openagentic_sdk.ground.jsonrpc import AnswerThen, Lines, Peer, encode
+from openagentic_sdk.ground.jsonrpc import MAX_OPEN, AnswerThen, Lines, Peer, encode
 
 
 class Wire(unittest.TestCase):
@@ -131,6 +131,29 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([answer["id"] for answer in await self.settle()], [1])
         self.say('{"id":1,"method":"echo"}')
         self.assertIn("result", (await self.settle())[0])
+
+    async def test_a_flood_of_requests_is_refused_and_then_not_answered_at_all(self) -> None:
+        sent: list[bytes] = []
+        strays: list[str] = []
+        is_read, never = asyncio.Event(), asyncio.Event()
+
+        async def send(line: bytes) -> None:
+            sent.append(line)
+            await is_read.wait()
+
+        async def work(method: str, params: Any) -> None:
+            await never.wait()
+
+        peer = Peer(send, work, work, on_stray=lambda reason, line: strays.append(reason))
+        for number in range(2 * MAX_OPEN + 5):
+            peer.receive(encode({"id": number, "method": "work"}))
+        await asyncio.sleep(0)
+        self.assertEqual((len(sent), len(strays)), (MAX_OPEN, 5))
+        self.assertIn("1000 requests are open", strays[0])
+        is_read.set()
+        peer.fail(lambda: ValueError())
+        await peer.close()
+        self.assertEqual(len(sent), 2 * MAX_OPEN)
 
     async def test_a_request_that_is_withdrawn_is_answered_as_cancelled(self) -> None:
         self.say('{"id":1,"method":"wait"}')

@@ -8,8 +8,16 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, PermissionGate, query
-from openagentic_sdk.events import McpServerChanged, ToolResult
+from openagentic_sdk import (
+    McpServer,
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    answer_question,
+    query,
+    submit,
+)
+from openagentic_sdk.events import McpServerChanged, ToolResult, UserQuestion
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import LARGE, full_size
@@ -69,8 +77,11 @@ async def outcome_of(
         provider=provider,
         model="scripted",
         mcp_servers=servers,
-        permission_gate=PermissionGate(permission_mode="bypass"),
-        **{"session_store": MemorySessionStore(), **options},
+        **{
+            "session_store": MemorySessionStore(),
+            "permission_gate": PermissionGate(permission_mode="bypass"),
+            **options,
+        },
     )
     return Outcome([event async for event in query(prompt="go", options=settings)], provider)
 
@@ -163,6 +174,47 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             [("mcp__moving__echo" in names, "mcp__moving__other" in names) for names in offered[:2]],
             [(True, False), (False, True)],
         )
+
+    async def test_rules_and_approvals_of_one_definition_do_not_cover_another_in_the_same_session(self) -> None:
+        asked: list[UserQuestion] = []
+
+        async def always(question: UserQuestion) -> str:
+            asked.append(question)
+            return "always" if "always" in question.choices else "yes"
+
+        echo = [("mcp__x__echo", {})]
+        allowed = PermissionGate(allow=["mcp__x__echo"])
+        for settings, gate, outcomes in (
+            ({}, allowed, ["ok", "denied", "denied"]),
+            ({"pin": False}, allowed, ["ok", "ok", "ok"]),
+            ({}, PermissionGate(permission_mode="bypass"), ["ok", "ok", "ok"]),
+            ({}, PermissionGate(user_answerer=always), ["ok", "ok", "ok"]),
+        ):
+            server = bad_server("rug_pull", **settings)
+            outcome = await outcome_of({"x": server}, echo, echo, echo, permission_gate=gate)
+            with self.subTest(gate.mode, settings=settings):
+                self.assert_whole(outcome)
+                self.assertEqual([result.outcome for result in outcome.results["x"]], outcomes)
+        self.assertEqual([question.choices for question in asked], [("yes", "no", "always"), ("yes", "no")])
+        self.assertIn("changed the definition of this tool", asked[1].details["reason"])
+
+    async def test_an_answer_to_a_parked_call_does_not_cover_what_its_tool_has_become(self) -> None:
+        def options(kind: str, *turns: Any, **more: Any) -> OpenAgenticOptions:
+            return OpenAgenticOptions(
+                provider=ScriptedProvider(list(turns)), model="scripted", session_store=store,
+                mcp_servers={"x": bad_server(kind)}, **more,
+            )  # fmt: skip
+
+        store = MemorySessionStore()
+        call = {"tool_calls": [{"name": "mcp__x__echo", "arguments": {}}]}
+        parked = await submit("go", options("good", call)).wait()
+        assert parked.question is not None
+        await answer_question(store, parked.session_id, parked.question.question_id, "yes")
+        ended = await submit(None, options("is_pulled", "Done.", resume=parked.session_id)).wait()
+        self.assertEqual((parked.state, ended.state), ("waiting", "ended"))
+        [result] = [event for event in store.read_events(parked.session_id) if isinstance(event, ToolResult)]
+        self.assertEqual(result.outcome, "denied")
+        self.assertIn("changed the definition of this tool after the call was made", result.error_message or "")
 
     async def test_a_bad_tool_is_left_out_with_the_reason_and_strange_texts_are_cleaned(self) -> None:
         outcome = await outcome_of({"strange": bad_server("strange_tools")}, [("mcp__strange__control__31m", {})])

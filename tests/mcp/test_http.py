@@ -291,6 +291,25 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         tool = await self.tool(self.serve(Script(MODERN, tools_call=stream)))
         self.assertEqual(await tool.run({}, ToolContext()), "a cup")
 
+    async def test_a_server_that_asks_without_end_and_accepts_no_answer_holds_up_neither_a_call_nor_the_end(
+        self,
+    ) -> None:
+        def ask(connection: Connection, request: Request, message: Any) -> bool:
+            pings = [event({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(1500)]
+            batch = [{"jsonrpc": "2.0", "method": "notifications/x"}] * 101
+            connection.stream([*pings, event([*batch, cup(message, "in a long list")]), event(cup(message))])
+            return True
+
+        def accept_nothing(connection: Connection, request: Request, message: Any) -> bool:
+            connection.wait_for_client_to_go()
+            return True
+
+        script = Script(LEGACY, tools_call=ask, POST=accept_nothing)
+        tool = await self.tool(self.serve(script))
+        self.assertEqual(await tool.run({}, ToolContext()), "a cup")
+        await asyncio.wait_for(self.seats.pop().close(), 60)
+        self.assertLessEqual(script.seen.count("POST"), 8)
+
     async def test_a_stream_that_breaks_is_gone_on_with_where_it_ended_as_long_as_that_leads_further(self) -> None:
         asked: list[str | None] = []
 

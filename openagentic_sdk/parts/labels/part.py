@@ -7,7 +7,7 @@ changes or sends something, each of its control arguments is searched for in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -118,16 +118,25 @@ class Labels(Part):
             return context
         record = self.run.view.calls.get(context.tool_use_id or "")
         carried = None if record is None else CarriedLabels.of(record.use)
-        return changed(context, objection=partial(self._objection, carried))
+        return changed(context, objection=partial(self._objection, carried, context.objection))
 
-    def _objection(self, carried: CarriedLabels | None, name: str, input: Mapping[str, Any]) -> Objection | None:
+    def _objection(
+        self,
+        carried: CarriedLabels | None,
+        other: Callable[[str, Mapping[str, Any]], Objection | None] | None,
+        name: str,
+        input: Mapping[str, Any],
+    ) -> Objection | None:
+        """The stricter one of the rules' objection and another part's."""
         tool = self.run.agent.tools.get(name)
         views = [self.run.view]
         run = self.run.parent
         while run is not None:  # a subagent may use its starter's trusted content
             views.append(run.view)
             run = run.parent
-        return object_to(self._rules, self._acting_tool(tool), tool.rule_names, input, views, carried)
+        own = object_to(self._rules, self._acting_tool(tool), tool.rule_names, input, views, carried)
+        both = [each for each in (own, None if other is None else other(name, input)) if each is not None]
+        return max(both, key=lambda each: ("watch", "ask", "deny").index(each.outcome), default=None)
 
     def _acting_tool(self, tool: BareTool) -> ActingTool:
         labels = self._labels_of(tool)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from ...errors import McpError, OptionsError, ProviderConnectionError, ProviderError, ProviderTimeoutError
+from ...ground.backoff import Backoff
 from ...ground.jsonrpc import Peer
 from ...ground.text import one_line
 from ...providers.keys import KeySource
@@ -26,7 +27,7 @@ from ...providers.wire.connect import shown_url
 from ...providers.wire.http import HttpAnswer, HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from .http_headers import ParamHeaders, request_headers
-from .protocol import MODERN, read_message
+from .protocol import MODERN, as_batch, read_message
 from .server_config import McpServer, mask_secrets
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -36,8 +37,11 @@ _MAX_REFUSALS = 3
 _MANY_EVENTS = 32
 # The server determines how many requests it sends, and each answer to one is a POST of its own.
 _ANSWERS_AT_ONCE = 8
+# How long a server may take to accept a notification or an answer, and how many wait for that; the others are not sent.
+_ASIDE_S, _MAX_ASIDE = 30.0, 100
 # How often a broken stream is resumed, and the delay before that if the stream did not set one.
-_MAX_BREAKS, _RETRY_S, _MAX_RETRY_S = 2, 1.0, 60.0
+_MAX_BREAKS, _RETRY_S, _MIN_RETRY_S, _MAX_RETRY_S = 2, 1.0, 0.05, 60.0
+_STREAM_AGAIN = Backoff(0.1, 30.0)
 _MEDIA = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 # The arguments to repeat in the headers of the request that this task sends.
@@ -95,6 +99,7 @@ class HttpWire:
         self._post_to: asyncio.Future[str] | None = None
         # Limits how many answers to the server's own requests are sent at once.
         self._answering = asyncio.Semaphore(_ANSWERS_AT_ONCE)
+        self._aside: set[asyncio.Task[object]] = set()
         connect_s = min(10.0, settings.connect_timeout_s)
         # `patience` limits each call; unlike a timeout here, it excludes the time that a person takes to answer.
         timeouts = Timeouts(connect_s=connect_s, first_byte_s=None, idle_s=None, total_s=None)
@@ -123,6 +128,8 @@ class HttpWire:
             with suppress(ProviderError, OptionsError, McpError, TimeoutError):
                 async with asyncio.timeout(2.0), self._exchange("DELETE", None, {}):
                     pass
+        for task in self._aside:
+            task.cancel()
         self._http.close()
 
     # --- one exchange ------------------------------------------------------------------------------------------------
@@ -170,14 +177,31 @@ class HttpWire:
         try:
             if self.lost is not None:
                 raise self.lost
-            async with nullcontext() if is_request else self._answering:
+            if is_request:
                 await self._post(line, message, is_request)
+            else:
+                await self._post_aside(line, message)
         except McpError:
             if is_request:  # a notification has no caller; the next request gets the same error
                 raise
         except (ProviderError, OptionsError) as error:
             if is_request:
                 raise self._explained(error) from error
+
+    async def _post_aside(self, line: bytes, message: Mapping[str, Any]) -> None:
+        """POST a notification or an answer, for which nobody waits; a server that does not accept it in time misses it."""
+        task = asyncio.current_task()
+        assert task is not None, "a peer sends in tasks"
+        if len(self._aside) >= _MAX_ASIDE:
+            return
+        self._aside.add(task)
+        try:
+            async with self._answering, asyncio.timeout(_ASIDE_S):
+                await self._post(line, message, False)
+        except TimeoutError:
+            pass
+        finally:
+            self._aside.discard(task)
 
     async def _post(self, line: bytes, message: Mapping[str, Any], is_request: bool) -> None:
         request_id, method = message.get("id"), str(message.get("method"))
@@ -216,7 +240,7 @@ class HttpWire:
     def _take(self, whole: Any, request_id: Any) -> bool:
         """Pass messages (before 2025-06-18, possibly a list) to the peer; return whether one was the answer."""
         has_answer = False
-        for message in whole if isinstance(whole, list) else [whole]:
+        for message in as_batch(whole):
             if isinstance(message, dict):
                 is_answer = "method" not in message and request_id is not None and message.get("id") == request_id
                 has_answer = has_answer or is_answer
@@ -293,13 +317,14 @@ class HttpWire:
 
     async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, request_id: Any) -> bool:
         """Pass events to the peer; return True once one is the answer, False if the stream ended before."""
+        taken = 0
         try:
             while chunks := await answer.read():
-                for chunk in chunks:
-                    events = stream.feed(chunk)
-                    if any(self._take_event(event, request_id) for event in events):
+                for event in (event for chunk in chunks for event in stream.feed(chunk)):
+                    if self._take_event(event, request_id):
                         return True
-                    if len(events) > _MANY_EVENTS:
+                    taken += 1
+                    if taken % _MANY_EVENTS == 0:
                         await asyncio.sleep(0)  # a flood of events must not block the event loop
             return any(self._take_event(event, request_id) for event in stream.close())
         except ProviderConnectionError:
@@ -319,9 +344,9 @@ class HttpWire:
             self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
 
     async def _listen(self) -> None:
-        stream, breaks = SSEDecoder(), 0
+        stream, breaks, empty = SSEDecoder(), 0, 0
         while breaks <= _MAX_BREAKS:
-            more = {"Accept": "text/event-stream"}
+            more, began_at = {"Accept": "text/event-stream"}, asyncio.get_running_loop().time()
             if stream.last_event_id:
                 more["Last-Event-ID"] = stream.last_event_id
             stream = _successor(stream)
@@ -333,7 +358,10 @@ class HttpWire:
                     breaks = 0
             except (ProviderError, OptionsError, McpError):
                 breaks += 1
-            await asyncio.sleep(_pause_s(stream))
+            # A server that ends each stream at once is asked less and less often, whatever `retry` it sends.
+            is_empty = asyncio.get_running_loop().time() - began_at < _RETRY_S
+            empty = empty + 1 if is_empty else 0
+            await asyncio.sleep(max(_pause_s(stream), _STREAM_AGAIN.wait_s(empty) if empty > _MAX_BREAKS else 0.0))
 
     # --- the transport of 2024-11-05 ---------------------------------------------------------------------------------
 
@@ -349,12 +377,16 @@ class HttpWire:
                 if answer.status != 200:
                     await self._raise_status(answer)
                 stream = SSEDecoder()
+                taken = 0
                 while chunks := await answer.read():
-                    for event in [event for chunk in chunks for event in stream.feed(chunk)]:
+                    for event in (event for chunk in chunks for event in stream.feed(chunk)):
                         if event.event == "endpoint" and not post_to.done():
                             post_to.set_result(self._within_origin(event.data.strip()))
                         else:
                             self._take_event(event, None)
+                        taken += 1
+                        if taken % _MANY_EVENTS == 0:
+                            await asyncio.sleep(0)
             raise self._garbled("closed its stream")
         except (ProviderError, OptionsError, McpError) as error:
             failure = error if isinstance(error, McpError) else self._explained(error)
@@ -382,7 +414,7 @@ class HttpWire:
 
 
 def _pause_s(stream: SSEDecoder) -> float:
-    return _RETRY_S if stream.retry_ms is None else min(stream.retry_ms / 1000, _MAX_RETRY_S)
+    return _RETRY_S if stream.retry_ms is None else min(max(stream.retry_ms / 1000, _MIN_RETRY_S), _MAX_RETRY_S)
 
 
 def _successor(stream: SSEDecoder) -> SSEDecoder:

@@ -18,6 +18,7 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
 URL_NEEDED = -32042
+MAX_BATCH = 100
 
 # This program's name and version, as a client and as a server.
 OURSELVES: Mapping[str, Any] = {"name": "openagentic-sdk", "version": __version__}
@@ -44,6 +45,13 @@ def versions_named(data: Any, member: str) -> list[str]:
 def newest_common(ours: tuple[str, ...], theirs: list[str]) -> str | None:
     """The newest version that both sides support, or None; ours are sorted, newest first."""
     return next((version for version in ours if version in theirs), None)
+
+
+def as_batch(whole: Any) -> list[Any]:
+    """The messages in a line or body: one, or, before 2025-06-18, a list of them; a list that is too long has none."""
+    if not isinstance(whole, list):
+        return [whole]
+    return whole if len(whole) <= MAX_BATCH else []
 
 
 def read_message(line: bytes) -> Any:

@@ -119,8 +119,10 @@ class McpServer:
     `allow` no others are. `effects` maps tool names to the effect that the *user* declares: `read` and `idempotent` calls
     may be repeated if the server dies during a call; the server's own claims do not count. `labels` does the same for the
     rules on labels; for a tool that it omits, the tool's annotations are used. With `pin`, the tools of a server given in
-    code are held to the definitions of its first use; those of configured servers always are. `source` names the origin of
-    the entry, for messages; no message repeats `env`, `headers`, a token, or the additional `secrets`.
+    code are held to the definitions of its first use; those of configured servers always are. By default (None), a call of
+    a tool whose definition changed during the session needs a person's approval once; with False, rules cover whatever the
+    server makes of its tools. `source` names the origin of the entry, for messages; no message repeats `env`, `headers`, a
+    token, or the additional `secrets`.
     """
 
     command: Annotated[str, _PROGRAM] | None = None
@@ -142,7 +144,7 @@ class McpServer:
     effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
     labels: Annotated[Mapping[str, ToolLabels], _LABELS] = field(default_factory=dict)
     era: Annotated[Literal["modern", "legacy"] | None, _ERA] = None
-    pin: bool = False
+    pin: bool | None = None
     source: str = "options"
     secrets: _TextPairs = field(default_factory=dict, repr=False)
 

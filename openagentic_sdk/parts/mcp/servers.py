@@ -16,6 +16,7 @@ from .http import HttpAuth
 from .resources import ListResourcesTool, PromptExpansion, ReadResourceTool, expand_prompt
 from .seat import PinsFor, Seat
 from .server_config import McpServer
+from .tools import RemoteTool
 
 AuthFor = Callable[[str, McpServer], "HttpAuth | None"]
 
@@ -88,6 +89,14 @@ class Servers:
         news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
         seen.update({seat.name: seat.changes for seat in self._seats.values()})
         return news
+
+    def held_definition(self, tool: str) -> tuple[str, str] | None:
+        """The server of a tool and the digest of its definition; None if pins hold it to one, or nothing is to hold it."""
+        for seat in self._seats.values():
+            for each in seat.tools:
+                if each.name == tool and isinstance(each, RemoteTool) and seat.settings.pin is None:
+                    return seat.name, each.definition.sha256
+        return None
 
     def states(self) -> dict[str, McpServerChanged | None]:
         """The current state of each server; None while it has neither connected nor failed."""

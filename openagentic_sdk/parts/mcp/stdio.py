@@ -18,7 +18,7 @@ from ...ground.jsonrpc import NO_OPEN_REQUEST, Lines, Peer
 from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
-from .protocol import read_message
+from .protocol import as_batch, read_message
 from .server_config import McpServer, mask_secrets
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -167,8 +167,9 @@ class StdioWire:
         """Pass on a line that is a list of messages, as before 2025-06-18; a log line may begin the same way."""
         with suppress(InvalidEventError):
             whole = read_message(line)
-            if isinstance(whole, list) and all(isinstance(one, dict) and "jsonrpc" in one for one in whole):
-                for message in whole:
+            batch = as_batch(whole)
+            if batch and all(isinstance(one, dict) and "jsonrpc" in one for one in batch):
+                for message in batch:
                     self.peer.take(message)
                 return
         self.take_stray("it is not a message", line)

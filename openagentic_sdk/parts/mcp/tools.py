@@ -11,6 +11,7 @@ from ...events import Effect, ToolProgress, ToolUse, UserQuestion
 from ...ground.loose import as_mapping
 from ...ground.schemas import compiled
 from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
+from ...sessions.folds.features.listed import digest_at, listed_digests
 from ...tools.base import Tool
 from ...tools.labels import ToolLabels
 from .content import read_result
@@ -66,11 +67,16 @@ class RemoteTool(Tool):
         """Continue a call that was parked because the server's question had to wait for a person.
 
         A modern server keeps no state in between and determines what to send again. A legacy one has forgotten the call: it
-        is repeated from its start, since the person who answered wanted it to continue.
+        is repeated from its start, since the person who answered wanted it to continue. A tool whose definition changed
+        meanwhile is not called: nobody agreed to that one.
         """
+        events = ctx.services.get(SessionLog).events()
+        asked = digest_at(listed_digests(events, self.name), call.seq)
+        if asked is not None and asked != self.definition.sha256 and self._seat.settings.pin is None:
+            return None
         questions = [
             event
-            for event in ctx.services.get(SessionLog).events()
+            for event in events
             if isinstance(event, UserQuestion) and event.tool_use_id == call.tool_use_id and "mcp" in event.details
         ]
         if not questions:

@@ -417,12 +417,13 @@ class _Log:
 
 
 def _objection_in(details: Mapping[str, Any]) -> Objection | None:
-    """The recorded objection of the labels to a call."""
-    labels = as_mapping(details.get("labels"))
-    outcome, rule = labels.get("outcome"), str(labels.get("rule"))
-    if outcome not in ("ask", "deny", "watch"):
-        return None
-    return Objection(outcome, f"the rule on labels {rule} covers it", rule, {"labels": labels})
+    """The recorded objection to a call: of the rules on labels, or to the changed definition of a server's tool."""
+    for key, sentence in (("labels", "the rule on labels {} covers it"), ("definition", "its definition had changed")):
+        recorded = as_mapping(details.get(key))
+        outcome, rule = recorded.get("outcome"), str(recorded.get("rule", ""))
+        if outcome in ("ask", "deny", "watch"):
+            return Objection(outcome, sentence.format(rule), rule, {key: recorded})
+    return None
 
 
 def _outcome(event: PermissionDecision) -> str:
