@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from .stored.stores import IndexProgress, open_session_store
+from .stored.stores import Progress, open_session_store
 
 
 class ActionList:
@@ -47,6 +47,6 @@ def add_yes_flag(parser: argparse.ArgumentParser) -> None:
 def run_over_store(args: argparse.Namespace) -> int:
     """Run the requested action with the store of `--store`; return the exit code."""
     with closing(open_session_store(args.store)) as store:
-        store.index_progress = IndexProgress()
+        store.index_progress = Progress()
         code: int = args.run_action(store, args)
         return code

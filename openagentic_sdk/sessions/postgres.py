@@ -195,7 +195,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         names = list(digests)
         self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, names)))
 
-    def scrub(self, session_id: str) -> Sequence[str]:
+    def scrub(self, *session_ids: str) -> Sequence[str]:
         """Make the server reclaim the replaced rows, as far as this role may."""
         tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
         tables += ["openagentic_words"] if self._call(None, has_index) else []

@@ -47,9 +47,9 @@ class Rewriting(StoreCore):
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
         """Delete these files. A missing one is not an error."""
 
-    def scrub(self, session_id: str) -> Sequence[str]:
-        """Remove the store's own remains of replaced or deleted bytes; return sentences about what it cannot remove. A
-        session deleted meanwhile is not an error.
+    def scrub(self, *session_ids: str) -> Sequence[str]:
+        """Remove the store's own remains of bytes that were replaced in these sessions, or deleted; return sentences about
+        what it cannot remove. A session deleted meanwhile is not an error.
         """
         return ()
 

@@ -9,6 +9,7 @@ import random
 import unittest
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +31,14 @@ from openagentic_sdk.events import (
 from openagentic_sdk.parts.record.archive import archive_session
 from openagentic_sdk.parts.record.bundle import read_bundle
 from openagentic_sdk.parts.record.commit import ERASED, leaves
-from openagentic_sdk.parts.record.erase import Erasure, erase, finish_erasures
+from openagentic_sdk.parts.record.erase import (
+    Erasure,
+    erase,
+    finish_each,
+    finish_erasures,
+    has_unfinished_erasure,
+    unfinished_erasures,
+)
 from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.parts.record.places import Needles, erase_places, find_places, value_at
 from openagentic_sdk.parts.record.sign import sign_session
@@ -71,6 +79,33 @@ def forms(secret: str) -> list[bytes]:
     texts = [secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1], sha256(whole).hexdigest()]
     made = [base64.b64encode(b"x" * before + whole)[4:-4].decode() for before in range(3)]
     return [text.encode("utf-8") for text in (*texts, *made, whole.hex())]
+
+
+class StoppedAt:
+    """Raises KeyboardInterrupt before the `at`-th change of a store, during the block."""
+
+    def __init__(self, store: SessionStore, at: int) -> None:
+        self._store = store
+        self._left = at
+        self.is_stopped = False
+
+    def __enter__(self) -> StoppedAt:
+        for name in self.CHANGES:
+            setattr(self._store, name, partial(self._change, getattr(self._store, name)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in self.CHANGES:
+            delattr(self._store, name)
+
+    CHANGES = ("append_event", "append_events", "rewrite_events", "scrub", "delete_blobs", "update_metadata")
+
+    def _change(self, change: Callable[..., object], *args: object, **how: object) -> object:
+        self._left -= 1
+        if self._left == 0:
+            self.is_stopped = True
+            raise KeyboardInterrupt
+        return change(*args, **how)
 
 
 class Erasing(RecordCase):
@@ -402,6 +437,33 @@ class Erasing(RecordCase):
                 self._assert_erased(store, "s", "late", "early", "nested", "before")
                 self.assertEqual(finish_erasures(store, "s", seal=self.seal), [])
             store.close()
+
+    def test_an_erasure_stopped_anywhere_looks_unfinished_and_is_completed(self) -> None:
+        """At every change of the store, by the same request or by finishing it and then the same request."""
+        at, is_complete = 0, False
+        while not is_complete:
+            at += 1
+            for repeats in (True, False):
+                with self.subTest(at=at, repeats=repeats):
+                    store = MemorySessionStore()
+                    self._signed_with_a_blob(store)
+                    fork_session(store, "s", session_id="fork", seal=self.seal)
+                    with StoppedAt(store, at) as stopping, suppress(KeyboardInterrupt):
+                        self.erased(store, texts=[SECRET])
+                    is_complete = not stopping.is_stopped
+                    logs = {name: store.read_events(name) for name in ("s", "fork")}
+                    is_left = any(SECRET in repr(event) for events in logs.values() for event in events)
+                    touched = [name for name, events in logs.items() if has_unfinished_erasure(events)]
+                    self.assertTrue(is_complete or is_left or touched)
+                    finished = [] if repeats else unfinished_erasures(store)
+                    finish_each(store, finished, seal=self.seal)
+                    if repeats or not all(each.is_recorded for each in finished) or not (finished or is_complete):
+                        self.erased(store, texts=[SECRET])
+                    for name in ("s", "fork"):
+                        self.assertFalse(any(SECRET in repr(event) for event in store.read_events(name)))
+                        self.assertEqual(self.report(store, name).problems, ())
+                    self.assertEqual(unfinished_erasures(store), [])
+        self.assertGreater(at, 5)
 
     def test_a_fork_made_while_the_session_is_searched_is_erased_too(self) -> None:
         store = MemorySessionStore()

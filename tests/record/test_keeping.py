@@ -6,6 +6,7 @@ import io
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 
@@ -112,9 +113,43 @@ class Keeping(RecordCase):
         self.addCleanup(store.close)
         self.filled(store, secret="a-long-secret-value")
         store.search("secret")
-        purge_session(store, "s")
+        scrub = store.scrub
+        store.scrub = self._stopped  # type: ignore[method-assign]
+        with self.assertRaises(KeyboardInterrupt):
+            purge_sessions(store, -60)
+        store.scrub = scrub  # type: ignore[method-assign]
+        self.assertEqual(purge_sessions(store, 0.0), [])  # nothing is left to purge but what the pages contain
         for path in self.folder.glob("sessions.db*"):
             self.assertNotIn(b"a-long-secret-value", path.read_bytes() if path.is_file() else b"")
+
+    def _stopped(self, *session_ids: str) -> Sequence[str]:
+        raise KeyboardInterrupt
+
+    def test_a_purge_of_many_scrubs_the_store_once_and_reports_its_progress(self) -> None:
+        store = MemorySessionStore()
+        for number in range(3):
+            store.create_session(session_id=f"s{number}")
+            store.create_session(
+                session_id=f"c{number}", metadata={"parent_session_id": f"s{number}", "parent_tool_use_id": "c"}
+            )
+        scrubbed: list[tuple[str, ...]] = []
+        store.scrub = lambda *names: scrubbed.append(names) or ()  # type: ignore[method-assign,func-returns-value]
+        reports: list[tuple[int, int]] = []
+        purge_sessions(store, -60, progress=lambda done, whole: reports.append((done, whole)))
+        self.assertEqual([sorted(names) for names in scrubbed], [sorted(f"{k}{n}" for k in "sc" for n in range(3))])
+        self.assertEqual(reports, [(1, 3), (2, 3), (3, 3)])
+
+    def test_a_session_with_a_child_that_must_be_kept_is_not_deleted_in_part(self) -> None:
+        store = MemorySessionStore()
+        store.create_session(session_id="s")
+        for name in ("a", "b"):
+            store.create_session(session_id=name, metadata={"parent_session_id": "s", "parent_tool_use_id": "c"})
+        for name in ("a", "b"):
+            hold_session(store, name)
+            with self.assertRaises(SessionHeldError):
+                delete_session(store, "s")
+            self.assertEqual(len(store.list_sessions()), 3)
+            hold_session(store, name, release=True)
 
 
 class Commands(RecordCase):

@@ -13,7 +13,7 @@ from ...parts.record.importers import import_claude_transcript
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..output.terminal import Screen
-from ..stored.stores import IndexProgress, add_store_flag, open_session_store
+from ..stored.stores import Progress, add_store_flag, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> int:
             unreadable = f", {done.unreadable} of its lines are damaged" if done.unreadable else ""
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
-        store.update_search(IndexProgress())
+        store.update_search(Progress())
     screen.line(f"{count} sessions were imported" + (f", {failed} transcripts could not be" if failed else ""))
     return FAILED if failed else OK

@@ -21,7 +21,7 @@ from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
 from ..stored import bisect, change, check, compare, files, keeping, record
-from ..stored.stores import NEWEST, IndexProgress, add_id, add_store_flag, find_session
+from ..stored.stores import NEWEST, Progress, add_id, add_store_flag, find_session
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,12 +64,13 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
     def keep(row: SessionSummary) -> bool:
         return matches(row) and (args.evals or not _is_of_eval(store, row.id))
 
-    query, progress, scanned = " ".join(args.query), IndexProgress(), 0
+    query, scanned = " ".join(args.query), 0
+    progress = Progress("looking through the sessions: {done:,} done")
     page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep, query=query)
     rows = list(page.rows)
     while page.next is not None and len(rows) < args.limit:
         scanned += MOST_SCANNED
-        progress.read(scanned)
+        progress(scanned)
         room = args.limit - len(rows)
         page = store.page_sessions(limit=room, after=page.next, include_children=args.children, keep=keep, query=query)
         rows += page.rows

@@ -26,7 +26,7 @@ from ..actions import ActionList, add_yes_flag
 from ..exits import FAILED, OK
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
-from .stores import ID_HELP, IndexProgress, add_id, find_session, open_session_store
+from .stores import ID_HELP, Progress, add_id, find_session, open_session_store
 
 
 def add_actions(actions: ActionList) -> None:
@@ -131,7 +131,12 @@ def _delete(store: SessionStore, args: argparse.Namespace) -> int:
         raise SessionNotFoundError(args.id)
     if not is_agreed(f"delete session {on_one_line(args.id)} and its subagents' sessions permanently?", args):
         return FAILED
-    return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
+    try:
+        return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
+    except KeyboardInterrupt:
+        if store.session_exists(args.id):
+            print("stopped: sessions of subagents may be deleted; the same command deletes the rest", file=sys.stderr)
+        raise
 
 
 def _say(*lines: str) -> int:
@@ -161,7 +166,7 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                     raise
                 failed += 1
                 print(on_one_line(str(error)), file=sys.stderr)
-        target.update_search(IndexProgress())
+        target.update_search(Progress())
     not_copied = f", {failed} not" if failed else ""
     screen.line(f"{plural(copied, 'session')} copied{not_copied}")
     return FAILED if failed else OK

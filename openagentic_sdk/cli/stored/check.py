@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import OpenAgentSdkError, OptionsError
 from ...ground.text import on_one_line
+from ...parts.record.erase import has_unfinished_erasure
 from ...parts.record.folds.audit import find_mismatches
 from ...parts.record.verify_log import (
     foreign_authority,
@@ -25,7 +26,7 @@ from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..output.terminal import Screen
 from .record import add_trust_flags, verify_signed
-from .stores import NEWEST, add_id, find_session
+from .stores import NEWEST, add_id, find_session, store_flag
 
 SubagentMetadata = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 
@@ -61,24 +62,40 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
     one = [] if args.all else [args.id if args.id in lost_ids else find_session(store, args.id)]
     names = one or [*store.list_sessions(), *lost_ids]
     subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None
-    damaged = sum(not _is_intact(store, name, screen, subagents, as_json=args.json) for name in names)
+    finish = f"`openagentic-sdk sessions erase --finish{store_flag(args)}` completes it"
+    verdicts = [_verdict(store, name, screen, subagents, finish, as_json=args.json) for name in names]
     if args.all and not args.json:
-        screen.line(f"{len(names)} sessions, {damaged} damaged")
-    return FAILED if damaged else OK
+        unfinished = verdicts.count(_UNFINISHED)
+        more = f", {unfinished} partly erased" if unfinished else ""
+        screen.line(f"{len(names)} sessions, {verdicts.count(_DAMAGED)} damaged{more}")
+    return OK if all(verdict == _INTACT for verdict in verdicts) else FAILED
 
 
-def _is_intact(
-    store: SessionStore, session_id: str, screen: Screen, subagents: SubagentMetadata, *, as_json: bool
-) -> bool:
-    """Check one session and print the findings."""
+_INTACT, _DAMAGED, _UNFINISHED = "intact", "damaged", "partly erased"
+
+
+def _verdict(
+    store: SessionStore,
+    session_id: str,
+    screen: Screen,
+    subagents: SubagentMetadata,
+    finish: str,
+    *,
+    as_json: bool,
+) -> str:
+    """Check one session and print the findings; `finish` is how to complete an erasure."""
     try:
         good, findings = _check(store, session_id, subagents)
+        verdict = _INTACT if good else _DAMAGED
+        if has_unfinished_erasure(store.iter_events(session_id)):
+            verdict = _UNFINISHED if good else _DAMAGED
+            findings = [*findings, f"an erasure was begun and not finished: {finish}"]
     except OpenAgentSdkError as error:
-        good, findings = False, [str(error)]
-    verdict = screen.styled("intact", "green") if good else screen.styled("damaged", "red")
-    lines = [f"{on_one_line(session_id)}: {verdict}", *(f"  {on_one_line(finding)}" for finding in findings)]
-    screen.tell(as_json, {"session_id": session_id, "ok": good, "findings": findings}, lines)
-    return good
+        verdict, findings = _DAMAGED, [str(error)]
+    shown = screen.styled(verdict, "green" if verdict == _INTACT else "red")
+    lines = [f"{on_one_line(session_id)}: {shown}", *(f"  {on_one_line(finding)}" for finding in findings)]
+    screen.tell(as_json, {"session_id": session_id, "ok": verdict == _INTACT, "findings": findings}, lines)
+    return verdict
 
 
 def _check(store: SessionStore, session_id: str, subagents: SubagentMetadata) -> tuple[bool, list[str]]:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...errors import OptionsError
+from ...errors import (
+    ConcurrencyError,
+    OpenAgentSdkError,
+    OptionsError,
+    SessionError,
+    SessionLockedError,
+    StorageError,
+)
 from ...ground.system import user_name
 from ...ground.text import on_one_line
-from ...parts.record.erase import erase, finish_erasures
-from ...parts.record.keep import hold_session, purge_sessions, retain_session
+from ...ground.words import plural
+from ...parts.record.erase import erase, finish_each, has_unfinished_erasure, unfinished_erasures
+from ...parts.record.keep import TOMBSTONES, hold_session, purge_sessions, retain_session
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag, add_yes_flag
 from ..exits import FAILED, INTERRUPTED, OK
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
-from .stores import add_id, find_session, span_s
+from .stores import ID_HELP, Progress, add_id, find_session, span_s, store_flag
 
 _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
@@ -30,7 +39,7 @@ def add_actions(actions: ActionList) -> None:
         "erase", _erase, "erase fields from a session and its related sessions, and keep the proof of the rest"
     )
     erasing.epilog = "Text is read from a file, so that it does not appear in a shell's history."
-    add_id(erasing)
+    erasing.add_argument("id", nargs="?", metavar="ID", help=f"{ID_HELP}; with --finish, all sessions without it")
     add_list_flag(erasing, "--field", metavar="SEQ:/PATH", help="a field of an event, as a JSON pointer")
     add_list_flag(
         erasing, "--text-file", metavar="FILE", help="every field that contains this text (-: standard input)"
@@ -40,7 +49,7 @@ def add_actions(actions: ActionList) -> None:
     )
     erasing.add_argument("--everywhere", action="store_true", help="search every session of the store")
     add_list_flag(erasing, "--archive", metavar="FILE", help="rewrite this archive without it")
-    erasing.add_argument("--finish", action="store_true", help="continue an erasure that was killed")
+    erasing.add_argument("--finish", action="store_true", help="complete erasures that were stopped")
     _add_common(erasing)
     add_yes_flag(erasing)
     holding = actions.add("hold", _hold, "place a hold on a session: nothing can be deleted, purged or erased")
@@ -68,13 +77,12 @@ def _add_common(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> Non
 
 
 def _erase(store: SessionStore, args: argparse.Namespace) -> int:
+    if args.finish:
+        return _finish(store, args)
+    if args.id is None:
+        raise OptionsError("name the session to erase from; only --finish works without one")
     session_id = find_session(store, args.id)
     screen = Screen(sys.stdout)
-    if args.finish:
-        finished = finish_erasures(store, session_id)
-        data = {"session_id": session_id, "finished": finished}
-        screen.tell(args.json, data, [f"finished {len(finished)} erasures"])
-        return OK
     if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} permanently?", args):
         return FAILED
     places, texts = [_field(text) for text in args.field], [_text(path) for path in args.text_file]
@@ -93,9 +101,12 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         )
     except KeyboardInterrupt:
         if not args.dry_run:
-            how = f"sessions erase {session_id} --finish"
-            print(f"stopped: a part may be erased. To continue: {how}; then the same command again", file=sys.stderr)
+            print(f"stopped: {_remaining(store, session_id)}", file=sys.stderr)
         return INTERRUPTED
+    except (StorageError, SessionLockedError, ConcurrencyError) as error:
+        if args.dry_run:
+            raise
+        raise SessionError(f"{error}; {_remaining(store, session_id)}", session_id=session_id) from error
     verb = "would erase" if args.dry_run else "erased"
     lines = []
     for each in done.sessions:
@@ -108,6 +119,33 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
     lines += [f"note: {on_one_line(notice, 300)}" for notice in done.notices]
     screen.tell(args.json, asdict(done), lines)
     return OK
+
+
+def _remaining(store: SessionStore, session_id: str) -> str:
+    """What is left of an erasure that was stopped, and how to complete it."""
+    with suppress(OpenAgentSdkError):
+        if not has_unfinished_erasure(store.iter_events(session_id)):  # no log is rewritten before this one records it
+            return "no event is erased yet: the same command begins again"
+    return "the erasure is incomplete: the same command completes it"
+
+
+def _finish(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = None if args.id is None else find_session(store, args.id)
+    finished = finish_each(store, unfinished_erasures(store, session_id))
+    lines = [f"finished erasure {each.erasure_id} in {plural(len(each.sessions), 'session')}" for each in finished]
+    partial = [each for each in finished if not each.is_recorded and store.session_exists(each.source_session_id)]
+    for each in partial:
+        source = on_one_line(each.source_session_id)
+        command = f"openagentic-sdk sessions erase {source}{store_flag(args)}"
+        lines.append(
+            f"erasure {each.erasure_id} was stopped before session {source} recorded it: for the rest, repeat the request "
+            f"(`{command}` with the same fields and texts)"
+        )
+    data = {"session_id": session_id, "finished": [each.erasure_id for each in finished]}
+    Screen(sys.stdout).tell(
+        args.json, {**data, "to_repeat": [each.source_session_id for each in partial]}, lines or ["nothing to finish"]
+    )
+    return FAILED if partial else OK
 
 
 def _field(text: str) -> tuple[int, str]:
@@ -166,7 +204,20 @@ def _purge(store: SessionStore, args: argparse.Namespace) -> int:
     older_than_s = _span_s(args.older_than)
     if not args.dry_run and not is_agreed(f"delete every session older than {args.older_than} permanently?", args):
         return FAILED
-    rows = purge_sessions(store, older_than_s, reason=args.reason, by=user_name(), dry_run=args.dry_run)
+    try:
+        rows = purge_sessions(
+            store,
+            older_than_s,
+            reason=args.reason,
+            by=user_name(),
+            dry_run=args.dry_run,
+            progress=Progress("purging {whole:,} sessions: {done:,} done"),
+        )
+    except KeyboardInterrupt:
+        if not args.dry_run:
+            shown = f"openagentic-sdk sessions show {TOMBSTONES}{store_flag(args)}"
+            print(f"stopped: `{shown}` lists what was purged; the same command purges the rest", file=sys.stderr)
+        return INTERRUPTED
     verb = "would purge" if args.dry_run else "purged"
     lines = []
     for row in rows:

@@ -63,23 +63,20 @@ def open_session_store(address: str | None) -> SessionStore:
     return FileSessionStore(Path(address).expanduser().absolute())
 
 
-class IndexProgress:
-    """Reports to a person, on stderr and at most once a second, the progress of a slow command."""
+class Progress:
+    """Reports to a person, on stderr, the progress of a slow command: after a second, then ever more rarely.
 
-    def __init__(self) -> None:
-        self._told = time.monotonic()
+    `text` is a format of `done` and `whole`.
+    """
 
-    def __call__(self, done: int, whole: int) -> None:
-        self._tell(f"indexing {whole:,} sessions: {done:,} done")
+    def __init__(self, text: str = "indexing {whole:,} sessions: {done:,} done") -> None:
+        self._text = text
+        self._told, self._wait_s = time.monotonic(), 1.0
 
-    def read(self, count: int) -> None:
-        """Report that a list has read so many rows."""
-        self._tell(f"looking through the sessions: {count:,} done")
-
-    def _tell(self, line: str) -> None:
-        if time.monotonic() - self._told >= 1.0:
-            self._told = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
+    def __call__(self, done: int, whole: int = 0) -> None:
+        if time.monotonic() - self._told >= self._wait_s:
+            self._told, self._wait_s = time.monotonic(), min(10.0, self._wait_s * 1.3)
+            print(self._text.format(done=done, whole=whole), file=sys.stderr, flush=True)
 
 
 def find_session(store: SessionStore, text: str) -> str:

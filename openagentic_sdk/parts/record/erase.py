@@ -6,7 +6,8 @@
              the forks made of them meanwhile; then delete unreferenced blobs, caches, crash leftovers and free pages
     end      append `record.erased` to each affected log and to every fork and child, so that their readers learn of it
 
-`finish_erasures` continues an erasure that was killed: every step is idempotent.
+`finish_erasures` continues an erasure that was killed: every step is idempotent. Until the session's own log records it, an
+erasure does not know all places: what the other logs record can be finished, and the rest must be requested again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
 from ...events import Event, RecordErased, RecordErasing, SessionForked
 from ...ground.disk import SystemDisk, whole_file
-from ...ground.frozen import frozen
+from ...ground.frozen import changed, frozen
 from ...serialization import dumps_event, dumps_json
 from ...sessions.base import DIGEST_WITHIN, SessionStore
+from ...sessions.folds.search import Progress
 from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import Seal
 from .archive import archive_session, restore_session
@@ -60,13 +62,31 @@ class ErasedIn:
 
 @frozen
 class Erasure:
-    """The result of an erasure or of a dry run. `notices` are sentences about copies that this program cannot reach."""
+    """The result of an erasure or of a dry run. `notices` are sentences about copies that this program cannot
+    reach, and about earlier erasures that it finished.
+    """
 
     erasure_id: str
     sessions: tuple[ErasedIn, ...]
     told: tuple[str, ...] = ()
     archives: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+
+
+@frozen
+class UnfinishedErasure:
+    """An erasure that was begun and not finished: the session that it was requested for, and those that record it."""
+
+    erasure_id: str
+    source_session_id: str
+    sessions: tuple[str, ...]
+    reason: str = ""
+    by: str = ""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all its places are recorded. Otherwise, finishing it erases only a part of what was requested."""
+        return self.source_session_id in self.sessions
 
 
 def erase(
@@ -87,7 +107,8 @@ def erase(
 
     With `spread`, the erased values are also searched for, whole and in every usual form, in all sessions of the same
     family, or with `everywhere` in all sessions; without it, only the given fields are erased. `archives` are files of
-    `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed.
+    `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed. If an earlier erasure of
+    this session was killed, it is finished first, so that repeating a request is enough.
 
     Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
     `SessionLockedError` while a run writes to one of the sessions, and `LogCorruptError` for a damaged log; in each case
@@ -107,6 +128,10 @@ def erase(
 
     others = others_now()
     _refuse_unerasable(store, [*others, session_id])
+    earlier_notices: list[str] = []
+    if not dry_run and any(each.source_session_id == session_id for each in _unfinished(store, [*others, session_id])):
+        finished = finish_erasures(store, session_id, seal=seal)
+        earlier_notices = [f"erasure {name}, which had been stopped, was finished first" for name in finished]
     work = _ErasureWork(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
@@ -125,27 +150,69 @@ def erase(
     touched = [*(each.session_id for each in sessions if each.places or each.blobs), session_id]
     notices = () if dry_run else work.finish(touched)
     relatives = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
-    return Erasure(work.erasure_id, (mine, *sessions), relatives, tuple(done_archives), notices)
+    all_notices = (*earlier_notices, *notices)
+    return Erasure(work.erasure_id, (mine, *sessions), relatives, tuple(done_archives), all_notices)
 
 
-def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
-    """Finish erasures that were killed; return the ids of those that this session began or is part of."""
-    seal = seal or store.seal
-    finished = []
-    events = store.read_events(session_id)
-    ended = {event.erasure_id for event in events if isinstance(event, RecordErased)}
+def unfinished_erasures(store: SessionStore, session_id: str | None = None) -> list[UnfinishedErasure]:
+    """The erasures that were begun and not finished: those that this session requested or is part of, or all of them.
+
+    Reads every log of the store.
+    """
+    erasures = _unfinished(store, sorted(store.list_sessions()), store.index_progress)
+    return [each for each in erasures if session_id is None or session_id in (each.source_session_id, *each.sessions)]
+
+
+def _unfinished(
+    store: SessionStore, names: Sequence[str], progress: Progress | None = None
+) -> Iterable[UnfinishedErasure]:
+    """The unfinished erasures that the logs of these sessions record."""
+    found: dict[str, UnfinishedErasure] = {}
+    for count, name in enumerate(names, 1):
+        # A damaged log must be salvaged first; its own erasures remain begun. Another may be deleted meanwhile.
+        with suppress(SessionError, InvalidEventError):
+            for event in _unfinished_in(store.iter_events(name)):
+                new = UnfinishedErasure(event.erasure_id, event.source_session_id, (), event.reason, event.by)
+                each = found.get(event.erasure_id, new)
+                found[event.erasure_id] = changed(each, sessions=(*each.sessions, name))
+        if progress is not None:
+            progress(count, len(names))
+    return found.values()
+
+
+def has_unfinished_erasure(events: Iterable[Event]) -> bool:
+    """Whether a log records an erasure as begun and not as ended."""
+    return bool(_unfinished_in(events))
+
+
+def finish_erasures(store: SessionStore, session_id: str | None = None, *, seal: Seal | None = None) -> list[str]:
+    """Finish erasures that were killed; return the ids of those that this session requested or is part of, or of all."""
+    if session_id is not None:
+        store.read_metadata(session_id)
+    return [each.erasure_id for each in finish_each(store, unfinished_erasures(store, session_id), seal=seal)]
+
+
+def finish_each(
+    store: SessionStore, erasures: Sequence[UnfinishedErasure], *, seal: Seal | None = None
+) -> Sequence[UnfinishedErasure]:
+    """Finish these erasures; return them."""
+    for each in erasures:
+        source = each.source_session_id
+        ordered = [*(name for name in each.sessions if name != source), *([source] if each.is_recorded else [])]
+        _ErasureWork(store, each.erasure_id, source, seal or store.seal, each.reason, each.by).finish(ordered)
+    return erasures
+
+
+def _unfinished_in(events: Iterable[Event]) -> list[RecordErasing]:
+    """The erasures that a log records as begun, and not as ended."""
+    begun: dict[str, RecordErasing] = {}
+    ended: set[str] = set()
     for event in events:
-        if not isinstance(event, RecordErasing) or event.erasure_id in ended:
-            continue
-        source = event.source_session_id
-        session_names = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
-        ordered = [
-            *sorted(name for name in session_names if name != source),
-            *([source] if source in session_names else []),
-        ]
-        _ErasureWork(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
-        finished.append(event.erasure_id)
-    return finished
+        if isinstance(event, RecordErasing):
+            begun.setdefault(event.erasure_id, event)
+        elif isinstance(event, RecordErased):
+            ended.add(event.erasure_id)
+    return [event for event in begun.values() if event.erasure_id not in ended]
 
 
 # --- find ------------------------------------------------------------------------------------------------------------
@@ -266,9 +333,7 @@ class _ErasureWork:
             # turn.
             fresh = self._begin_in_forks(touched)
             touched += fresh
-        notices: dict[str, None] = {}
-        for name in touched:
-            notices.update(dict.fromkeys(store.scrub(name)))
+        notices = tuple(dict.fromkeys(store.scrub(*touched)))
         relatives = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
         ended = [*((name, 0) for name in relatives if name not in touched), *ended]
         # The source's marker comes last: its presence means that the erasure is finished everywhere.
@@ -277,7 +342,7 @@ class _ErasureWork:
             markers = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
             if not any(event.erasure_id == self.erasure_id for event in markers):
                 store.append_event(name, RecordErased(self.erasure_id, self.source, blobs, self.reason, self.by))
-        return tuple(notices)
+        return notices
 
     def _begin_in_forks(self, touched: Collection[str]) -> list[str]:
         """Record the erasure in the forks made since it began, which may contain the values; return their ids.
@@ -333,11 +398,3 @@ def _delete_unnamed(store: SessionStore, session_id: str) -> int:
     store.delete_blobs(session_id, sorted(blobs))
     store.delete_outputs(session_id, sorted(outputs))
     return len(blobs) + len(outputs)
-
-
-def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:
-    try:
-        events = store.read_events(session_id)
-    except (SessionError, InvalidEventError):
-        return False  # a damaged log must be salvaged first; its own erasures remain begun
-    return any(isinstance(event, RecordErasing) and event.erasure_id == erasure_id for event in events)

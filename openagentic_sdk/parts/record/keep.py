@@ -6,17 +6,22 @@ A purge leaves a tombstone for each session in the session `tombstones`: what it
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
-from ...errors import OptionsError, SessionError, SessionExistsError, SessionLockedError
+from ...errors import OptionsError, SessionError, SessionExistsError, SessionLockedError, SessionNotFoundError
 from ...events import RecordErased, RecordKept, RecordPurged, RecordSigned, SessionMeta
 from ...ground.frozen import frozen
 from ...sessions.base import SessionStore
-from .lifecycle import descendants
+from ...sessions.folds.search import Progress
+from ...sessions.folds.summary import SessionSummary
+from .lifecycle import descendants, reachable
 from .sign import statement_of
 from .verify import receipt_of
 
 TOMBSTONES = "tombstones"
+# In its metadata: whether sessions were deleted whose remains the store may still have.
+_UNSCRUBBED = "unscrubbed"
 
 
 def hold_session(
@@ -49,30 +54,41 @@ class Purged:
 
 
 def purge_sessions(
-    store: SessionStore, older_than_s: float, *, reason: str = "", by: str = "", dry_run: bool = False
+    store: SessionStore,
+    older_than_s: float,
+    *,
+    reason: str = "",
+    by: str = "",
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> list[Purged]:
     """Delete every session, with those of its subagents, that has had no new events for this long; each leaves a tombstone.
 
     Sessions that are held, retained or in use are kept, as are their ancestors and all tombstones. A child is deleted with
-    its parent, or on its own if the parent is missing.
+    its parent, or on its own if the parent is missing. `progress` receives the number of sessions done and the total. A
+    purge that was stopped can be repeated.
     """
     before = time.time() - older_than_s
+    work = _Purge(store, reason, by)
+    old_rows = [
+        row
+        for row in work.rows.values()
+        if row.updated < before and row.id != TOMBSTONES and not (row.is_child and row.parent in work.rows)
+    ]
     done: list[Purged] = []
-    rows = list(store.list_session_summaries(include_children=True))
-    known_ids = {row.id for row in rows}
-    for row in rows:
-        if row.updated >= before or row.id == TOMBSTONES or (row.is_child and row.parent in known_ids):
-            continue
+    for row in old_rows:
         why = ""
         try:
+            doomed = work.checked(row.id)
             if not dry_run:
-                purge_session(store, row.id, reason=reason, by=by)
-            else:
-                for name in (row.id, *descendants(store, row.id)):
-                    store.refuse_kept(name, "purged")
+                work.delete(doomed)
         except SessionError as error:
             why = str(error)
         done.append(Purged(row.id, row.events, why))
+        if progress is not None:
+            progress(len(done), len(old_rows))
+    if not dry_run:
+        work.scrub()
     return done
 
 
@@ -82,29 +98,79 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     The tombstone is on disk before anything is deleted, so that a killed purge can be repeated. Forks that no run holds
     record the purge. Raises `SessionHeldError` or `SessionLockedError`, in which case nothing is deleted.
     """
-    doomed = [*reversed(descendants(store, session_id)), session_id]
-    for name in doomed:
-        if name == TOMBSTONES:
-            raise OptionsError("the tombstones record what was purged and cannot be purged themselves")
-        store.refuse_kept(name, "purged")
-        if store.is_held(name):
-            raise SessionLockedError(name, "a run")
-    with suppress(SessionExistsError):
-        store.create_session(session_id=TOMBSTONES)
-        store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
-    purged_ids = {event.purged_session_id for event in store.iter_events(TOMBSTONES) if isinstance(event, RecordPurged)}
-    # Not again for those that an earlier, killed purge recorded without deleting them.
-    store.append_events(TOMBSTONES, [_tombstone(store, name, reason, by) for name in doomed if name not in purged_ids])
-    rows = store.list_session_summaries(include_children=True)
-    forks = [row.id for row in rows if row.parent in doomed and row.id not in doomed]
-    for name in doomed:
-        store.delete_session(name)
-    for name in forks:
-        with suppress(SessionLockedError):  # a fork with an active writer is covered by the tombstone
-            store.append_event(name, RecordErased("purge", session_id, reason=reason, by=by))
-    for name in doomed:
-        store.scrub(name)
+    work = _Purge(store, reason, by)
+    doomed = work.checked(session_id)
+    work.delete(doomed)
+    work.scrub()
     return doomed
+
+
+class _Purge:
+    """One purge of any number of sessions: what it needs to know of all of them is read once."""
+
+    def __init__(self, store: SessionStore, reason: str, by: str) -> None:
+        self._store = store
+        self._reason = reason
+        self._by = by
+        self.rows = {row.id: row for row in store.list_session_summaries(include_children=True)}
+        self._named: dict[str, list[SessionSummary]] = {}
+        for row in self.rows.values():
+            if row.parent is not None:
+                self._named.setdefault(row.parent, []).append(row)
+        self._purged_ids: set[str] | None = None
+        self._deleted_ids: list[str] = []
+
+    def checked(self, session_id: str) -> list[str]:
+        """The session after those of its subagents, all of which may be deleted. Raises like `purge_session`."""
+        doomed = [*reversed(reachable(session_id, self._children)), session_id]
+        for name in doomed:
+            if name == TOMBSTONES:
+                raise OptionsError("the tombstones record what was purged and cannot be purged themselves")
+            self._store.refuse_kept(name, "purged")
+            if self._store.is_held(name):
+                raise SessionLockedError(name, "a run")
+        return doomed
+
+    def delete(self, doomed: Sequence[str]) -> None:
+        """Leave the tombstones of these sessions, and delete them."""
+        store, purged_ids = self._store, self._begin()
+        # Not again for those that an earlier, killed purge recorded without deleting them.
+        stones = [_tombstone(store, name, self._reason, self._by) for name in doomed if name not in purged_ids]
+        store.append_events(TOMBSTONES, stones)
+        purged_ids.update(doomed)
+        for name in doomed:
+            store.delete_session(name)
+            self._deleted_ids.append(name)
+        for name in doomed:
+            for fork in self._named.get(name, ()):
+                if fork.id not in doomed:
+                    with suppress(SessionLockedError, SessionNotFoundError):  # the tombstone covers one that is in use
+                        store.append_event(fork.id, RecordErased("purge", doomed[-1], reason=self._reason, by=self._by))
+
+    def scrub(self) -> None:
+        """Remove what the store still has of the deleted sessions, also of those of a purge that was stopped before this."""
+        if self._deleted_ids or self._is_unscrubbed():
+            self._store.scrub(*self._deleted_ids)
+            self._store.update_metadata(TOMBSTONES, {_UNSCRUBBED: False})
+
+    def _children(self, session_id: str) -> list[str]:
+        return [row.id for row in self._named.get(session_id, ()) if row.is_child]
+
+    def _begin(self) -> set[str]:
+        """The ids of the sessions that have a tombstone."""
+        if self._purged_ids is None:
+            store = self._store
+            with suppress(SessionExistsError):
+                store.create_session(session_id=TOMBSTONES)
+                store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
+            events = store.iter_events(TOMBSTONES)
+            self._purged_ids = {event.purged_session_id for event in events if isinstance(event, RecordPurged)}
+            store.update_metadata(TOMBSTONES, {_UNSCRUBBED: True})
+        return self._purged_ids
+
+    def _is_unscrubbed(self) -> bool:
+        has_stones = TOMBSTONES in self.rows
+        return has_stones and bool(self._store.read_metadata(TOMBSTONES)["metadata"].get(_UNSCRUBBED))
 
 
 def _tombstone(store: SessionStore, session_id: str, reason: str, by: str) -> RecordPurged:

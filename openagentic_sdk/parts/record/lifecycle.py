@@ -329,11 +329,16 @@ def forked_metadata(
 def delete_session(store: SessionStore, session_id: str) -> list[str]:
     """Delete the session, those of its subagents, and their blobs; return the ids, children first.
 
-    The session itself is deleted last, so that no session is left without its parent. Raises `SessionNotFoundError`, and
-    `SessionLockedError` if one of them is in use.
+    The session itself is deleted last, so that no session is left without its parent, and a deletion that was stopped can
+    be repeated. Raises `SessionNotFoundError`, and `SessionLockedError` or `SessionHeldError` if one of them is in use or
+    must be kept, in which case nothing is deleted.
     """
     doomed = [*reversed(descendants(store, session_id)), session_id]
     store.read_metadata(session_id)
+    for name in doomed:
+        store.refuse_kept(name)
+        if store.is_held(name):
+            raise SessionLockedError(name, "a run")
     for name in doomed:
         store.delete_session(name)
     return doomed

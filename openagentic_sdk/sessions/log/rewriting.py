@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from ...errors import StorageError
 from ...ground.clock import Clock
 from ...ground.disk import Disk, remove_tree
 from ...ground.system import BINARY, NO_FOLLOW
@@ -74,17 +75,24 @@ class RewritingFiles(SessionStore):
             for name in set(names) & set(self.list_outputs(session_id)):
                 self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
 
-    def scrub(self, session_id: str) -> Sequence[str]:
+    def scrub(self, *session_ids: str) -> Sequence[str]:
         """Remove the remains of crashes and damage: files that are not part of the session, and the contents of files about
         lost events, which may contain parts of any line.
         """
         sessions = self.root_dir / "sessions"
-        with storage_errors(session_id, "cannot be cleaned up"):
+        try:
             sweep_unfinished(sessions)
             # A deletion renames the folder first; a crash before its removal leaves the whole session under this name.
             for doomed in sessions.glob(".deleted-*"):
                 remove_tree(doomed)
-            folder = sessions / session_id
+        except OSError as error:
+            raise StorageError(f"remains in {sessions} cannot be removed: {error.strerror or error}") from error
+        for session_id in session_ids:
+            self._scrub_folder(session_id, sessions / session_id)
+        return ()
+
+    def _scrub_folder(self, session_id: str, folder: Path) -> None:
+        with storage_errors(session_id, "cannot be cleaned up"):
             for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
                 # Its name is the evidence that the log lost events; its content may be what is to be erased.
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
@@ -96,4 +104,3 @@ class RewritingFiles(SessionStore):
             folders = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
             for path in folders:
                 self._disk.fsync_folder(str(path))
-        return ()

@@ -134,9 +134,9 @@ class ListedFiles(SumsFamilies, MessageFiles):
                 self._index.begin()
         return self._index.exists
 
-    def scrub(self, session_id: str) -> Sequence[str]:
+    def scrub(self, *session_ids: str) -> Sequence[str]:
         self._index.remove()
-        return super().scrub(session_id)
+        return super().scrub(*session_ids)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
         if digests and not self._call(session_id, partial(run, "drop_blobs", [head, blobs], list(digests))):
             self._position(session_id)  # raises the reason
 
-    def scrub(self, session_id: str) -> Sequence[str]:
+    def scrub(self, *session_ids: str) -> Sequence[str]:
         """Make the server rewrite its file, if it has one."""
         with suppress(SessionError):
             self._call(None, lambda client: client.bgrewriteaof())

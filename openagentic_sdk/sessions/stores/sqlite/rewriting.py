@@ -33,20 +33,19 @@ class RewritingSqlite(SqliteWaiting):
             key = self._position_in(db, session_id).key
             db.executemany("DELETE FROM blobs WHERE session = ? AND sha256 = ?", [(key, digest) for digest in digests])
 
-    def scrub(self, session_id: str) -> Sequence[str]:
+    def scrub(self, *session_ids: str) -> Sequence[str]:
         """Rewrite the database without its free pages, empty its write-ahead log, and restart the index of words.
 
         Waits until no other process reads; raises `StorageError` if that does not happen.
         """
         self._index.remove()
-        with self._file.reading(session_id) as db:
+        with self._file.reading() as db:
             db.execute("VACUUM")
             busy = 0 if self._file.is_memory else db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
             raise StorageError(
                 f"{self.path}-wal still contains the erased data, since others are reading the database: finish the "
                 "erasure when they are done",
-                session_id=session_id,
                 retryable=True,
             )
         return ()
