@@ -144,9 +144,11 @@ def _run(argv: Sequence[str]) -> int:
     except (OptionsError, PermissionRuleError) as error:
         return _complain(error, USAGE)
     except OpenAgentSdkError as error:
-        return _complain(error, FAILED)
+        return _complain(f"{error}{_way_out(error)}", FAILED)
     except OSError as error:
         return _fail(error)
+    except MemoryError:
+        return _complain("the memory that this process may use is exhausted: raise its limit (ulimit -v)", FAILED)
     except RecursionError:
         # The JSON reader of newer Pythons reads deeper values of other tools' logs than our code can show.
         problem = "a value is nested too deeply to be shown"
@@ -165,12 +167,24 @@ def _fail(error: OSError) -> int:
         return FAILED
     where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")
     if where:
-        return _complain(f"{where}: {error.strerror or error}", FAILED)
+        return _complain(f"{where}: {error.strerror or error}{_way_out(error)}", FAILED)
     try:
         working_dir()
     except OptionsError as removed:  # a relative path in a folder that is gone also fails without a name
         return _complain(removed, USAGE)
-    return _complain(error, FAILED)
+    return _complain(f"{error.strerror or error}{_way_out(error)}", FAILED)
+
+
+def _way_out(error: BaseException | None) -> str:
+    """How to raise the limit of open files, if that is what caused the error."""
+    while error is not None and not (isinstance(error, OSError) and error.errno == errno.EMFILE):
+        error = error.__cause__ or error.__context__
+    if error is None:
+        return ""
+    import resource  # here: Windows has none, and no such error
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"; this process may have {limit} open files: raise that limit (ulimit -n)"
 
 
 def _complain(error: object, code: int) -> int:

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import cast
 from weakref import WeakKeyDictionary
 
-from ..errors import SessionLockedError
+from ..errors import SessionError, SessionLockedError
 from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
 from ..ground.threads import run_in_thread, running_loop
@@ -56,8 +56,8 @@ async def follow(
     not an end, because another process may continue: then, and if the run's process died, it ends once nobody has continued
     for `left_s` seconds; the `state` of the session's row tells which it was.
 
-    Raises `SessionNotFoundError` if the session does not exist or is deleted, `OptionsError` for an invalid `after_seq`,
-    and `EventLoopError` without asyncio.
+    Raises `SessionNotFoundError` if the session does not exist or is deleted, `SessionError` if its log is truncated
+    meanwhile, `OptionsError` for an invalid `after_seq`, and `EventLoopError` without asyncio.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
     ended, left_at = False, math.inf
@@ -402,6 +402,13 @@ class Watch:
                     after_seq = self._followed().get(session_id, last_seqs[session_id])
                     if events := _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS):
                         news_by_session[session_id] = events
+                    elif (last_seq := self._store.last_seq(session_id)) < after_seq:
+                        raise SessionError(
+                            f"session {session_id!r} ended at event {after_seq} and ends at event {last_seq} now: something "
+                            "truncated or replaced its log while it was followed; `openagentic-sdk sessions verify "
+                            f"{session_id}` checks what is left",
+                            session_id=session_id,
+                        )
                 except Exception as error:  # noqa: BLE001 - re-raised in the session's followers
                     news_by_session[session_id] = error
             if news_by_session:

@@ -202,14 +202,16 @@ class FileSessionStore(ListedFiles):
         return super().wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
-        """Whether the log may have new events; one of unchanged size is not read again."""
-        if timeout_s > 0:
-            return super()._has_news(session_id, after_seq, timeout_s)
+        """Whether the log may have new events, or lost some; one of unchanged size is not read again."""
         try:
             length = os.stat(os.path.join(self.root_dir, "sessions", session_id, LOG_NAME)).st_size
         except (OSError, ValueError):
             return True
-        if self._lengths.get(session_id) == (after_seq, length):
+        known_seq, known_length = self._lengths.get(session_id, (-1, 0))
+        if length < known_length:
+            del self._lengths[session_id]
+            return True
+        if timeout_s <= 0 and (known_seq, known_length) == (after_seq, length):
             return False
         has_news = super()._has_news(session_id, after_seq, timeout_s)
         if not has_news:

@@ -471,9 +471,12 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 def has_utf8_locale() -> bool:
     """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
     counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", os.fsdecode("\u00e9".encode())]
-    result = subprocess.run(
-        counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
-    )
+    try:
+        result = subprocess.run(
+            counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
+        )
+    except OSError as error:
+        raise ToolError(f"{counts[0]} could not be started: {error.strerror or error}") from error
     return result.stdout == b"1"
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.cli.loop import run_async
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.ground.system import user_home
 
@@ -20,6 +24,10 @@ try:
     import pwd
 except ImportError:  # Windows has no uids
     pwd = None  # type: ignore[assignment]
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,6 +113,43 @@ class OddProcess(unittest.TestCase):
         self.assertRegex(
             err.getvalue(), r"\Aopenagentic-sdk: the working directory of this process has been removed.*\n\Z"
         )
+
+    @unittest.skipIf(resource is None, "Windows limits no files")
+    def test_a_process_that_may_open_no_more_files_is_told_which_limit_to_raise(self) -> None:
+        argv, err = ("view", "--store", str(self.folder)), io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            main(argv)  # so that nothing is imported below
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
+                code = main(argv)
+                with self.assertRaisesRegex(OSError, "Too many open files"):
+                    run_async(asyncio.sleep(0))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(code, 1)
+        self.assertRegex(err.getvalue(), r"Too many open files; this process may have 3 .* \(ulimit -n\)\n\Z")
+
+    def test_ctrl_c_while_the_event_loop_is_closed_ends_the_command_after_that(self) -> None:
+        async def interrupted() -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                await asyncio.sleep(0)
+                closed.append("closed")
+
+        async def begin() -> None:
+            await anext(generator)
+            await asyncio.to_thread(str)  # whose executor has to be shut down, too
+
+        closed, generator = list[str](), interrupted()
+        self.addCleanup(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with self.assertRaises(KeyboardInterrupt):
+            run_async(begin())
+        self.assertEqual(closed, ["closed"])
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
     @unittest.skipIf(not hasattr(os, "geteuid") or os.geteuid() == 0, "root may enter every folder")
     def test_a_home_that_is_another_users_is_none(self) -> None:

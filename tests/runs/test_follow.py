@@ -5,7 +5,7 @@ import tempfile
 import threading
 import unittest
 
-from openagentic_sdk.errors import OptionsError, SessionNotFoundError
+from openagentic_sdk.errors import OptionsError, SessionError, SessionNotFoundError
 from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
@@ -54,6 +54,19 @@ class Watched(MemorySessionStore):
 
     async def until_watched(self):
         assert await asyncio.to_thread(self._is_watched.wait, 120)
+
+
+class LookedAt(FileSessionStore):
+    """A store that reports when it has looked for news once."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.is_seen = threading.Event()
+
+    def wait_for_news(self, *args, **kwargs):
+        news = super().wait_for_news(*args, **kwargs)
+        self.is_seen.set()
+        return news
 
 
 async def take(events, count):
@@ -220,6 +233,18 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         await store.until_watched()
         store.delete_session(session_id)
         with self.assertRaises(SessionNotFoundError):
+            await asyncio.wait_for(waiting, 120)
+
+    async def test_a_log_that_is_truncated_while_it_is_followed_is_an_error(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        store = LookedAt(folder)
+        session_id = store.create_session()
+        store.append_events(session_id, [UserMessage(str(n)) for n in range(3)])
+        waiting = asyncio.create_task(anext(follow(store, session_id, after_seq=3)))
+        assert await asyncio.to_thread(store.is_seen.wait, 120)
+        log = store.session_dir(session_id) / "events.jsonl"
+        log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+        with self.assertRaisesRegex(SessionError, "ended at event 3 and ends at event 1 now: .*sessions verify"):
             await asyncio.wait_for(waiting, 120)
 
     async def test_a_cursor_that_is_none_is_refused(self):

@@ -57,7 +57,7 @@ class MovingTest(unittest.TestCase):
         (folder / "a.jsonl").write_bytes(b"no transcript\n")
         (folder / "b.jsonl").write_bytes((TRANSCRIPTS / "simple.jsonl").read_bytes())
         code, printed = run_command("import", "claude", str(folder), "--store", self.here)
-        self.assertEqual((code, "1 sessions were imported, 1 transcripts could not be" in printed), (1, True), printed)
+        self.assertEqual((code, "1 session was imported, 1 transcript could not be" in printed), (1, True), printed)
 
     def test_sessions_go_from_any_store_to_any_other_and_an_interrupted_copy_goes_on(self) -> None:
         store = open_store(self.here)

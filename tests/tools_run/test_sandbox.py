@@ -435,8 +435,12 @@ class Undetermined(WorkspaceTestCase):
 
     def test_no_command_runs_when_every_probe_lacks_file_descriptors_and_the_next_call_tries_again(self) -> None:
         real = sandbox_plan.try_plan
-        shortage = f"the command could not be started: [Errno 24] {os.strerror(errno.EMFILE)}"
-        for text in (shortage, sandbox_plan._TOO_SLOW):
+        shortage = f"the command could not be started: {os.strerror(errno.EMFILE)}"
+        for text in (
+            shortage,
+            sandbox_plan._TOO_SLOW,
+            f"{sandbox_plan.HELPER_GONE} (Connection reset by peer): try again",
+        ):
             with self.subTest(text):
                 self.probe_with(lambda text=text: text)
                 self.assertIn(f"cannot be tried now ({text})", self.refused())

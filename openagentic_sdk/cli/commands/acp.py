@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 from ...ground.stdio import take_stdio
@@ -12,6 +11,7 @@ from ...server.acp.stdio import serve
 from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agent_flags, build_options
+from ..loop import run_async
 from ..output.questions import build_gate
 from ..stored.stores import open_session_store
 
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         print("This command is started by an editor and speaks JSON-RPC; see docs/editors.md.", file=sys.stderr)
     stdin, stdout = take_stdio()
-    asyncio.run(serve(make_options, store, stdin=stdin, stdout=stdout, models=args.offer_model))
+    run_async(serve(make_options, store, stdin=stdin, stdout=stdout, models=args.offer_model))
     return OK

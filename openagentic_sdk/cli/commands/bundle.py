@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import os
 import re
-import shutil
 import sys
-import tempfile
-import time
-import zipapp
+import zipfile
 from pathlib import Path
 
 from ...errors import OptionsError
@@ -20,8 +18,8 @@ from ..output.terminal import Screen
 
 _MAIN = "import sys\n\nfrom openagentic_sdk.__main__ import main\n\nsys.exit(main())\n"
 _SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
-# The local time of every file in a bundle: a zip holds none before 1980, and no time zone.
-_LOCAL_TIME = (1980, 1, 2, 0, 0, 0, 0, 0, -1)
+# A zip has no earlier time.
+_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,19 +43,14 @@ def write_bundle(target: Path) -> int:
     package = Path(__file__).resolve().parents[2]
     if not package.is_dir():
         raise OptionsError("a bundle cannot create a bundle: copy the file")
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(package, Path(folder, "files", package.name), ignore=_left_out)
-        for path in Path(folder, "files").rglob("*.py"):
-            path.write_text(without_docstrings(path.read_text(encoding="utf-8")), encoding="utf-8")
-        Path(folder, "files", "__main__.py").write_text(_MAIN, encoding="utf-8")
-        time_s = time.mktime(_LOCAL_TIME)
-        # The same source yields the same bytes, whatever the time zone and the umask.
-        for path in Path(folder, "files").rglob("*"):
-            os.utime(path, (time_s, time_s))
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        unfinished = Path(folder, "bundle.pyz")
-        zipapp.create_archive(Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", compressed=True)
-        data = unfinished.read_bytes()
+    unfinished = io.BytesIO(b"#!/usr/bin/env python3\n")
+    unfinished.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for path in sorted(package.rglob("*")):
+            if path.suffix in _SHIPPED and path.is_file():
+                _add(bundle, path.relative_to(package.parent).as_posix(), path.read_text(encoding="utf-8"))
+        _add(bundle, "__main__.py", _MAIN)
+    data = unfinished.getvalue()
     with naming(target):
         target.write_bytes(data)
         os.chmod(target, 0o755)
@@ -83,8 +76,9 @@ def without_docstrings(source: str) -> str:
     return bare if has_long_text else re.sub(r"""(?m)^[ ]*#.*$|[ ]+#[^"'\n]*$""", "", bare)
 
 
-def _left_out(folder: str, names: list[str]) -> list[str]:
-    """The files and folders that are neither source nor data, for `shutil.copytree`."""
-    return [
-        name for name in names if name == "__pycache__" or not (Path(folder, name).is_dir() or name.endswith(_SHIPPED))
-    ]
+def _add(bundle: zipfile.ZipFile, name: str, text: str) -> None:
+    """Add a file. Its time and mode are constants, so that the same source makes the same bytes everywhere."""
+    entry = zipfile.ZipInfo(name, _TIME)
+    entry.external_attr = 0o100644 << 16
+    source = without_docstrings(text) if name.endswith(".py") else text
+    bundle.writestr(entry, source.encode(), zipfile.ZIP_DEFLATED)

@@ -31,6 +31,7 @@ from ...sessions.seal import data_home
 from ..conversation import Chat
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files
+from ..loop import event_loop
 from ..output.files import write_for_one
 from ..output.piped import piped_stdin
 from ..output.questions import Asker, build_gate, somebody_is_there
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     chat.begin(options)
     chat.conversation.store_flag = store_flag(args)
     try:
-        with asyncio.Runner() as runner, on_stop_signals(_stop):
+        with event_loop() as runner, on_stop_signals(_stop):
             return chat.talk(runner)
     except Stopped as stopped:
         with contextlib.suppress(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shlex
 import sys
@@ -23,6 +22,7 @@ from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
 from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
+from ..loop import run_async
 from ..output.files import write_for_one
 from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store, store_flag
@@ -105,7 +105,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
     progress = _EvalProgress()
     resume = None if args.resume is None else _unfinished(store, args.resume, suite.name)
     try:
-        report = asyncio.run(
+        report = run_async(
             run_suite(
                 suite,
                 store=store,

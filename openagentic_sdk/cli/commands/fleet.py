@@ -21,6 +21,7 @@ from ..actions import ActionList, add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, positive
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
+from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 from ..streams import flush_or_discard
@@ -112,7 +113,7 @@ def _time(text: str) -> datetime | float:
 def run(args: argparse.Namespace) -> int:
     agents = None if args.agents is None else load_agents(args.agents)
     with closing(open_session_store(args.store)) as store, closing(Fleet(store, agents)) as fleet:
-        code: int = asyncio.run(args.run_action(fleet, args))
+        code: int = run_async(args.run_action(fleet, args))
         return code
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import OpenAgentSdkError, OptionsError, SessionExistsError
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.record.importers import import_claude_transcript
 from ..actions import ActionList
 from ..exits import FAILED, OK
@@ -49,5 +50,6 @@ def run(args: argparse.Namespace) -> int:
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
         store.update_search(Progress())
-    screen.line(f"{count} sessions were imported" + (f", {failed} transcripts could not be" if failed else ""))
+    imported = f"{plural(count, 'session')} {'was' if count == 1 else 'were'} imported"
+    screen.line(imported + (f", {plural(failed, 'transcript')} could not be" if failed else ""))
     return FAILED if failed else OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from ...testing.emit import emit_test
 from ...tools.defaults import default_tools
 from ..actions import add_list_flag
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.emit_test:
         return _emit(events, session_id, args)
     live = default_tools() if args.live_tools else ()
-    report = asyncio.run(replay_events(events, strict=not args.tolerant, live_tools=live))
+    report = run_async(replay_events(events, strict=not args.tolerant, live_tools=live))
     screen, lines = Screen(sys.stdout), []
     for each in report.differences:
         lines += [f"step {each.step}, event {each.seq}: the request is not the recorded one", printable(each.diff)]

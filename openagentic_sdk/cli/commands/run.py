@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -16,6 +15,7 @@ from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
 from ..actions import add_list_flag
 from ..flags import add_run_flags, build_options, with_files
+from ..loop import event_loop
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         turn = Turn(Turns(options), ResultPrinter(None if args.quiet else _printer(options, screen)))
     else:
         turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
-    with asyncio.Runner() as runner:
+    with event_loop() as runner:
         code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
     turn.say_how_to_go_on(store_flag(args))
     return code

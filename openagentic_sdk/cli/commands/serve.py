@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib
 import json
 import os
@@ -32,6 +31,7 @@ from ...sessions.seal import read_key
 from ..actions import add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, add_model_flags, positive, tcp_port
+from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
 
@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
 
     server = SmallServer(application, host=args.host, port=args.port, max_connections=args.max_connections)
-    asyncio.run(server.serve(tell))
+    run_async(server.serve(tell))
     return OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import secrets
 import sys
@@ -18,6 +17,7 @@ from ...sessions.core import TENANT_KEY
 from ...viewer.page import build_page
 from ..exits import OK
 from ..flags import tcp_port
+from ..loop import run_async
 from ..output.files import write_for_one
 from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
@@ -74,5 +74,5 @@ def _serve(store: SessionStore, session_id: str | None, port: int, screen: Scree
         screen.line(f"open {address}/signin/{ticket}?to={quote(path, safe='')} (Ctrl-C ends)")
         sys.stdout.flush()
 
-    asyncio.run(SmallServer(application, port=port).serve(tell))
+    run_async(SmallServer(application, port=port).serve(tell))
     return OK

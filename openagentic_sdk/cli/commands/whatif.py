@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shlex
 import sys
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..exits import FAILED, OK
 from ..flags import add_fork_flags, build_options, build_provider, find_model
+from ..loop import run_async
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     assert isinstance(store, SessionStore), "build_options opens a store"
     fork_ids: list[str] = []
     try:
-        result = asyncio.run(_play(store, options, args, screen, fork_ids))
+        result = run_async(_play(store, options, args, screen, fork_ids))
     except KeyboardInterrupt:
         for fork_id in fork_ids:
             words = f"whatif {shlex.quote(args.id)} --at {args.at} --resume {fork_id}{store_flag(args)}"

@@ -39,6 +39,7 @@ from ...sessions.core import new_session_id
 from ...sessions.resume import load_view
 from ..actions import ActionList, add_list_flag, run_over_store
 from ..exits import FAILED, INTERRUPTED, OK, WAITING
+from ..loop import event_loop, run_async
 from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter, Turn
@@ -157,7 +158,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         )
         printer = JsonPrinter() if args.json else ProgressPrinter(screen, _progress_of(store, session))
         asker = Asker(screen) if somebody_is_there() and not args.json else None
-        with asyncio.Runner() as runner:
+        with event_loop() as runner:
             while True:
                 code, result = _play(runner, replace(options, **place), message, printer)
                 if isinstance(printer, ProgressPrinter):
@@ -309,7 +310,7 @@ def step_line(step: StepProgress, screen: Screen) -> str:
 
 def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = None) -> str:
     """The numbers of finished, running, failed and waiting steps; the cost, the time, and the time left if known."""
-    counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps yet"
+    counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps"
     cost = "" if progress.cost_usd is None else f"; ${progress.cost_usd:.4f}"
     ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
     time_left = "" if left_s is None else f", about {_span(left_s)} left"
@@ -478,7 +479,7 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
     flow = load_workflow(args.workflow, args.app_dir or working_dir(), is_trusted=args.trust)
     session_id, _ = _workflow(store, args)
     options = replace(flow.options, session_store=store)
-    replay = asyncio.run(flow.replay(session_id, options=options))
+    replay = run_async(flow.replay(session_id, options=options))
     verdict = f"{plural(replay.steps, 'step')}: " + (
         "the code matches them" if replay.ok else "the code does NOT match them"
     )
@@ -493,7 +494,7 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
     if was_open:
         is_new = deliver(store, session_id, CANCEL, event_id=CANCEL)
         try:
-            was_open = asyncio.run(cancel_session(store, session_id)) or is_new
+            was_open = run_async(cancel_session(store, session_id)) or is_new
             state = "cancelled: its questions and calls are closed" if was_open else "it had already been cancelled"
             message = f"{state}; the next `workflow run` of this session lets it clean up"
         except SessionLockedError:

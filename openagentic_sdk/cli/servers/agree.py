@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from ...assemble import mcp_home, open_project
 from ...errors import OptionsError
@@ -13,6 +12,7 @@ from ...parts.mcp.configured.consent import definition_of, describe
 from ...parts.mcp.configured.resolve import Configured
 from ...sessions.request import json_sha256
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.questions import ask_yes_or_no, somebody_is_there
 from ..output.terminal import Screen
 from .here import Here, differences
@@ -57,7 +57,7 @@ def trust(args: argparse.Namespace, here: Here) -> int:
         one = here.find(args.name)
         if one.server is None:  # the file was changed meanwhile
             raise OptionsError(f"{args.name!r} is not started: {one.reason}")
-    (tried,) = asyncio.run(try_servers(here.home, [one], here.project.cwd))
+    (tried,) = run_async(try_servers(here.home, [one], here.project.cwd))
     here.screen.lines(() if args.json else tried.lines(here.screen))
     if tried.works and tried.changes:
         if asks and not ask_yes_or_no(f"Approve these {len(tried.changes)} tools in their current state?", here.screen):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import webbrowser
 from dataclasses import replace
@@ -13,6 +12,7 @@ from ...ground.text import visible
 from ...parts.mcp.oauth.browser import LoopbackBrowser
 from ...parts.mcp.server_config import McpServer
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.questions import somebody_is_there
 from ..output.terminal import Screen, read_line
 from .here import Here
@@ -29,7 +29,7 @@ def login(args: argparse.Namespace, here: Here) -> int:
     if oauth is None:
         raise OptionsError(f"{name!r} has its token in its entry, so no login is needed")
     assert server.url is not None, "a service has an address"
-    tokens = asyncio.run(oauth.log_in(args.scope))
+    tokens = run_async(oauth.log_in(args.scope))
     old_login = here.home.logins(server.url).current()
     issuer = old_login.issuer if old_login is not None else ""
     data = {"name": name, "url": server.url, "issuer": issuer, "scope": tokens.scope, "expires_at": tokens.expires_at}

@@ -20,6 +20,7 @@ from ...parts.mcp.configured.pins import Pins, ToolChange
 from ...parts.mcp.configured.resolve import Configured
 from ...parts.mcp.servers import Servers
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.terminal import Screen
 from .here import Here
 
@@ -137,7 +138,7 @@ async def _tell_waiting(servers: Servers, tell: Callable[[str], object]) -> None
 def look_at(here: Here, servers: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
     """Briefly start those that may start; return the report on all of them, in lines and as JSON."""
     able = [one for one in servers if one.server is not None]
-    tried = asyncio.run(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
+    tried = run_async(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
     lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]
     for one in servers:
         if one.server is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 from ...agents import load_agents
@@ -14,6 +13,7 @@ from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
 from ..exits import OK
 from ..flags import add_agents_flag, positive
+from ..loop import run_async
 from ..stored.stores import add_store_flag, open_session_store
 
 
@@ -55,5 +55,5 @@ def serve(args: argparse.Namespace) -> int:
         desk = Desk(agents, store, max_runs=args.max_runs)
         await serve_stdio(desk, stdin=stdin, stdout=stdout, wait_s=args.wait_s, grace_s=args.grace)
 
-    asyncio.run(speak())
+    run_async(speak())
     return OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +20,7 @@ from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..flags import add_fork_flags
+from ..loop import run_async
 from ..output.terminal import Screen
 from .stores import add_id, find_session
 
@@ -122,7 +122,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
         screen.line(f"with {_change_list(args.change[:count])}: {verdict}")
         return well
 
-    flip = asyncio.run(find_flip(len(args.change), passes))
+    flip = run_async(find_flip(len(args.change), passes))
     if flip is None:
         screen.line("the changes do not flip the outcome")
         return FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from ...parts.record.lifecycle import copy_missing, delete_session, fork_session
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_yes_flag
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import ID_HELP, Progress, add_id, find_session, open_session_store
@@ -82,7 +82,7 @@ def store_answer(
             f"session {session_id!r} waits for {plural(len(chosen), 'question')}: name one with --question"
             f" ({', '.join(chosen)})"
         )
-    asyncio.run(answer_questions(store, session_id, {chosen[0]: args.answer}))
+    run_async(answer_questions(store, session_id, {chosen[0]: args.answer}))
     message = f"answered: {on_one_line(args.answer, 200)}; {then}"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": chosen[0]}, [message])
     return OK
@@ -91,6 +91,8 @@ def store_answer(
 def _answer(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     then = f"its next run without a prompt continues with it, for example agent.run_sync(session={session_id!r})"
+    if store.read_summary(session_id).first_prompt.startswith('{"workflow":'):
+        then = f"the next `openagentic-sdk workflow run MODULE:NAME --session {session_id}` continues with it"
     look = f"openagentic-sdk sessions why {session_id}"
     return store_answer(store, session_id, store.open_question_ids(session_id), args, then=then, look=look)
 

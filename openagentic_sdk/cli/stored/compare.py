@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from collections import deque
@@ -26,6 +25,7 @@ from ...sessions.base import SessionStore
 from ...sessions.follow import follow
 from ..actions import ActionList
 from ..exits import FAILED, OK
+from ..loop import run_async
 from ..output.render import EventPrinter, cost_words
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter
@@ -241,5 +241,5 @@ def _tail(store: SessionStore, args: argparse.Namespace) -> int:
             async for event in follow(store, session_id, after_seq=last_seq):
                 printer.show(event)
 
-        asyncio.run(go_on())
+        run_async(go_on())
     return OK

@@ -61,7 +61,7 @@ class KeptFile:
                 try:
                     write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")
                 except OSError as error:
-                    raise StorageError(f"{self.path} cannot be changed: {error}") from error
+                    raise StorageError(f"{self.path} cannot be changed: {error.strerror or error}") from error
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -71,12 +71,12 @@ class KeptFile:
             # The lock is a separate file, because each change replaces the file with the entries.
             lock_fd = os.open(os.path.join(folder, f".{name}.lock"), os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be changed: {error}") from error
+            raise StorageError(f"{self.path} cannot be changed: {error.strerror or error}") from error
         try:
             try:
                 wait_for_lock(lock_fd)
             except OSError as error:
-                raise StorageError(f"{self.path} cannot be locked: {error}") from error
+                raise StorageError(f"{self.path} cannot be locked: {error.strerror or error}") from error
             yield
         finally:
             os.close(lock_fd)  # which releases the lock

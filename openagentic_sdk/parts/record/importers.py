@@ -138,7 +138,7 @@ def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise StorageError(f"transcript {path} cannot be read: {error}") from error
+        raise StorageError(f"transcript {path} cannot be read: {error.strerror or error}") from error
     session = parse_claude_transcript(data)
     if not session.events:
         raise StorageError(f"transcript {path} contains no conversation: {session.unreadable} of its lines are damaged")
@@ -197,7 +197,7 @@ def import_claude_transcript(
         try:
             session = parse_claude_transcript(child.read_bytes(), of_subagent=True)
         except OSError as error:
-            raise StorageError(f"transcript {child} cannot be read: {error}") from error
+            raise StorageError(f"transcript {child} cannot be read: {error.strerror or error}") from error
         name = f"{main_id}.{child.stem}"
         if name in subagents:
             name = ".".join((main_id, *child.relative_to(folder).with_suffix("").parts))

@@ -221,7 +221,8 @@ class _Supervisor:
         try:
             self.start(spec)
         except OSError as error:
-            self._call.sendall(b"failed %s\n" % str(error).replace("\n", " ").encode("utf-8", "surrogateescape"))
+            reason = error.strerror if error.filename is None and error.strerror else str(error)
+            self._call.sendall(b"failed %s\n" % reason.replace("\n", " ").encode("utf-8", "surrogateescape"))
             return
         self._call.sendall(b"started\n")
         self.watch()

@@ -36,6 +36,7 @@ REPORT_LIMIT_S = 15.0
 HELPER_EXIT_LIMIT_S = 5.0
 # Longer than the busiest machine needs to accept a request: after that, a command may have stopped the helper.
 TAKE_LIMIT_S = 30.0
+HELPER_GONE = "the process that starts commands ended twice"
 # The variable that identifies the processes of one call if both its supervisor and the helper were killed.
 MARK = "OPENAGENTIC_SDK_CALL"
 
@@ -288,7 +289,9 @@ class _Helper:
                 )
             except OSError as error:
                 self._channel.close()
-                raise ToolError(f"commands need {command[0]} as a helper, which cannot be started: {error}") from error
+                raise ToolError(
+                    f"commands need {command[0]} as a helper, which cannot be started: {error.strerror or error}"
+                ) from error
 
     def is_alive(self) -> bool:
         return self.owner_pid == os.getpid() and self._process.poll() is None
@@ -315,7 +318,7 @@ class _Helper:
             return command
         except OSError as error:
             call.close()
-            raise _HelperGoneError(str(error)) from error
+            raise _HelperGoneError(error.strerror or str(error)) from error
         except BaseException:  # also on Ctrl-C: close the channel
             call.close()
             raise
@@ -364,9 +367,9 @@ class HelperHold:
                 # It was killed or stopped, or had just ended: it had not taken this command, so a retry is safe.
                 return _live_helper(instead_of=helper).start(spec, pipes)
         except _HelperGoneError as error:
-            raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
+            raise ToolError(f"{HELPER_GONE} ({error}): try again") from error
         except OSError as error:  # the host itself lacks something, such as file descriptors
-            raise ToolError(f"the command could not be started: {error}") from error
+            raise ToolError(f"the command could not be started: {error.strerror or error}") from error
 
     def release(self, *, at_once: bool) -> None:
         """Release the claim. The last release stops the helper: now, or after some idle seconds if not `at_once`."""

@@ -20,7 +20,7 @@ from ...ground.frozen import frozen
 from ...ground.system import user_home
 from ...ground.text import on_one_line
 from ...sessions.seal import key_path
-from .process import CommandSpec, run_command
+from .process import HELPER_GONE, CommandSpec, run_command
 from .settings_found import PLACEHOLDER_MODE, PLACEHOLDERS
 
 if sys.platform != "win32":
@@ -31,6 +31,7 @@ PROBE_LIMIT_S = 10.0
 _TOO_SLOW = f"it did not end within {PROBE_LIMIT_S:g} s"
 _SHORTAGES = (
     _TOO_SLOW,
+    HELPER_GONE,
     *map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)),
 )
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
@@ -104,7 +105,7 @@ def probe_sandbox() -> SandboxReport:
         try:
             report = _probe()
         except OSError as error:
-            raise _undetermined(str(error)) from error
+            raise _undetermined(error.strerror or str(error)) from error
         lacking = [reason for reason in report.reasons.values() if any(text in reason for text in _SHORTAGES)]
         if lacking:
             raise _undetermined(lacking[0])

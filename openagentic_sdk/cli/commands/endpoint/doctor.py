@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
@@ -32,6 +31,7 @@ from ....sessions.stores.locate import ENVIRONMENT_NAME
 from ... import doctor_endpoints, doctor_machine
 from ...exits import FAILED, OK
 from ...finding import Finding
+from ...loop import run_async
 from ...output.terminal import Screen
 from ...stored.stores import add_store_flag, open_session_store
 
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     candidates = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
     lines, servers = _look_at(screen, around.project, candidates) if candidates else ([], [])
     tell(line if line.startswith(" ") else f"server: {line}" for line in lines)
-    model, findings = asyncio.run(examine(provider, model)) if provider is not None else (None, [])
+    model, findings = run_async(examine(provider, model)) if provider is not None else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
     base_url = None if provider is None else args.base_url or provider.base_url
     if base_url is not None:
@@ -238,7 +238,7 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
             is_grpc = protocol_of(environ) == "grpc"
             way_out = "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and the collector's port for HTTP (4318)"
             return [f"none are sent: OTLP over gRPC is not supported, {way_out}"] if is_grpc else []
-        problem = asyncio.run(try_collector(settings))
+        problem = run_async(try_collector(settings))
     except OpenAgentSdkError as error:
         return [str(error)]
     return [problem or f"{settings.url} takes them as {'JSON' if settings.as_json else 'protobuf'}"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import OptionsError
+from ....ground.words import plural
 from ....testing.wire_check.check import CheckedExchange, check_exchange
 from ....testing.wire_check.habits import PROFILES
 from ....testing.wire_check.recordings import read_recording
@@ -127,5 +128,6 @@ def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadabl
 def _summary(totals: dict[str, Any]) -> str:
     answers = sum(totals["protocols"].values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in totals["kinds"].items())
-    text = f"{answers} answers in {totals['files']} files, {totals['cuts']} cuts: {totals['different']} different"
+    counts = f"{plural(answers, 'answer')} in {plural(totals['files'], 'file')}, {plural(totals['cuts'], 'cut')}"
+    text = f"{counts}: {totals['different']} different"
     return f"{text} ({kinds})" if kinds else text

@@ -150,7 +150,7 @@ def _packaged() -> str:
     try:
         return read_packaged(__spec__, "prices.json")
     except OSError as error:  # for example too many open files
-        raise StorageError(f"the built-in prices cannot be read: {error}", retryable=True) from error
+        raise StorageError(f"the built-in prices cannot be read: {error.strerror or error}", retryable=True) from error
 
 
 def load_prices(path: str | Path) -> PriceTable:

@@ -213,4 +213,4 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
     except driver().Error as error:
         raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be used: {error}", session_id=session_id) from error
+        raise StorageError(f"{path} cannot be used: {error.strerror or error}", session_id=session_id) from error

@@ -1,0 +1,53 @@
+"""The event loop of a command: it is created only if its files can be opened, and Ctrl-C does not interrupt its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar
+
+from ..ground.signals import handled_signals
+
+_Answer = TypeVar("_Answer")
+# A loop has a selector and a pair of sockets, and needs one more file to do anything.
+_PIPES = 2
+
+
+def run_async(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run a coroutine to its end in a new event loop, as `asyncio.run` does. Raises `OSError` if none can be created."""
+    try:
+        with event_loop() as runner:
+            return runner.run(coroutine)
+    finally:
+        coroutine.close()  # if it never began, Python would complain about it
+
+
+@contextmanager
+def event_loop() -> Iterator[asyncio.Runner]:
+    """A runner that is closed at the end; Ctrl-C then ends the command after that, and twice at once."""
+    opened = list[int]()
+    try:
+        for _ in range(_PIPES):  # asyncio prints a traceback if its own attempt fails halfway
+            opened += os.pipe()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    runner = asyncio.Runner()
+    try:
+        yield runner
+    finally:
+        interrupted = False
+
+        def note(number: int, frame: FrameType | None) -> None:
+            nonlocal interrupted
+            signal.signal(number, signal.SIG_DFL)
+            interrupted = True
+
+        with handled_signals([signal.SIGINT], note):
+            runner.close()
+        if interrupted:
+            raise KeyboardInterrupt
