@@ -123,6 +123,7 @@ async def answer_questions(
     try:
         await store_answers(answers, template, Seal(key_file), tools)
     except (OptionsError, SessionLockedError):
+        # Only now: a first attempt is refused as well if its answers were stored and the response was lost.
         ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, template)
         if ids.isdisjoint(answers):
             raise
@@ -220,6 +221,7 @@ def _append_answers(
                 )
         if tools is not None:
             check_tools(tools, view, session_id, [waiting[name] for name in answers if name in own])
+        # All are checked before the first is stored, in whichever log.
         texts = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
         for name, answer in texts.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]
@@ -282,6 +284,7 @@ class BackgroundRun:
 
     async def wait(self) -> BackgroundResult:
         """The result once the run has ended or waits for an answer. Raises the error that kept it from starting."""
+        # Cancelling this wait must not cancel the run.
         result = await asyncio.shield(self._driver)
         assert result is not None
         return result
@@ -451,6 +454,7 @@ class BackgroundRun:
             task = await turns.begin(prompt)
         try:
             self.session_id = turns.session_id or self.session_id
+            # Those sent while the turn was starting would otherwise wait for the next turn.
             for message in turns.take_back():
                 turns.say(message)
             while (event := await turns.next_event(task)) is not None:

@@ -106,6 +106,7 @@ class Turns:
             if self.running is task:
                 self.running = None
             self.questions = task.open_questions()
+            # `extendleft` adds one by one, and so reverses the order.
             self.waiting.extendleft(reversed(task.take_back()))
 
     def say(self, prompt: OnePrompt) -> None:

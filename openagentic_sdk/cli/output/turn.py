@@ -152,6 +152,8 @@ class Turn:
 
         def interrupt(number: int, frame: object) -> None:
             """End the run in an orderly way at the first Ctrl-C; the next one does not wait for that."""
+            # A handler runs between any two instructions of the main thread, so the task is only reached through its
+            # loop, which this also wakes.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             loop.call_soon_threadsafe(task.suspend if self._suspends else task.interrupt)
 

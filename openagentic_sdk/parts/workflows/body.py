@@ -140,6 +140,7 @@ class Branch(Promise[Any]):
 
     def _wait_for(self, waits_for: Any) -> None:
         if not isinstance(waits_for, Promise):
+            # Its work must not continue unobserved, and asyncio must not report its error as never retrieved.
             if isinstance(waits_for, Future):
                 waits_for.add_done_callback(_take_error)
                 waits_for.cancel()

@@ -123,6 +123,7 @@ def deliver(
     about = "" if masked == plain else "; a secret in its payload was masked, and the workflow receives the masked text"
     notice = SystemNotice(ARRIVED, f"the event {name!r} came{about}", {"event": name})
     with suppress(SessionNotFoundError):
+        # A fleet parks the outermost workflow, which continues those inside it.
         for above in with_ancestors(store, session_id):
             if _has_ended(store, above):
                 continue
@@ -134,6 +135,7 @@ def deliver(
 def _has_ended(store: SessionStore, session_id: str) -> bool:
     """Whether a workflow has ended for good and nothing has continued it since."""
     with suppress(SessionNotFoundError):
+        # From the end, in growing windows: one of the last events nearly always decides.
         after, looked_at = store.last_seq(session_id), 8
         while after:
             after, looked_at = max(0, after - looked_at), looked_at * 8

@@ -98,6 +98,7 @@ class StepsAtWork(StepLedger):
 
     def take(self, step: Step) -> None:
         record = self._log.find(step.call_id)
+        # The newest attempt in the log counts: `retry_step` may have added one.
         while record is not None and (later := self._log.find(f"{step.number}_{step.attempt + 1}")) is not None:
             step.attempt, record = step.attempt + 1, later
         step.record = record
