@@ -116,7 +116,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are strings, and functions of the context that
     are called at the start of each run. `tools` are functions, tools, and names of sets of built-in tools: "files",
     "shell", "web". Your own tools need no permission unless `needs_approval` names them or a rule forbids them; built-in
-    ones are judged as in `query()`. `output` is a type that JSON can hold; `deps` is the class of the value passed as
+    ones are judged as in `query()`. `output` is a type that JSON can represent; `deps` is the class of the value passed as
     `run(deps=...)`, available to tools, hooks, validators and guardrails as `ctx.deps`.
 
     A validator receives the output and returns it, or another one; raising `ModelRetryError` or `ValueError` sends the

@@ -503,7 +503,7 @@ class _Assembly:
         if options.sandbox != "off":
             parts.append(Trials)
         if self._label_rules or self._makes_plans:
-            from .parts.labels.part import Labels  # not for those who leave them off
+            from .parts.labels.part import Labels  # only if labels are on
 
             project, is_trusted = self._project, self._project.trust.is_trusted
             texts = [file.path for file in project.files() if file.kind != "settings"]

@@ -96,7 +96,7 @@ def checked_part(part: MediaPart, where: str) -> MediaPart:
     real_type = media_type_of(data[:HEAD_BYTES])
     media_type = real_type or part.media_type
     if media_type is None:
-        raise OptionsError(f"{where} has no kind that can be detected from its bytes: give its media_type")
+        raise OptionsError(f"the type of {where} cannot be detected from its bytes: give its media_type")
     if real_type and part.media_type and real_type != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
         raise OptionsError(f"{where} declares {part.media_type}, but its bytes are {real_type}")
     if part.type != part_type_of(media_type):

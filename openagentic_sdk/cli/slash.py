@@ -53,7 +53,11 @@ class SlashCommands:
             return False
         try:
             await command[0](self, rest.strip())
-        except (OpenAgentSdkError, OSError, ValueError) as error:  # a path may hold letters that no file system takes
+        except (
+            OpenAgentSdkError,
+            OSError,
+            ValueError,
+        ) as error:  # a path may contain characters that no file system accepts
             self._say(str(error))
         return True
 

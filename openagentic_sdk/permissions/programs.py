@@ -68,7 +68,7 @@ def hazard(argv: tuple[str, ...], rule_words: int = 1) -> str | None:
 
     A subcommand (`docker compose`) that the rule names is intended; an option or a wrapper is a hazard even then. Calls
     covered by a rule about the program alone are also covered by one that names more of its words. If the rule names a
-    program behind a launcher (`uv run pytest`), the words behind it are that program's.
+    program after a launcher (`uv run pytest`), the words after it are that program's.
     """
     reason = _hazard(argv, 1)
     if rule_words == 1:
@@ -81,7 +81,7 @@ def hazard(argv: tuple[str, ...], rule_words: int = 1) -> str | None:
 
 
 def _launched(argv: Sequence[str], rule_words: int) -> int | None:
-    """The position of the program that a rule names behind a launcher."""
+    """The position of the program that a rule names after a launcher."""
     name = base_name(argv[0])
     runs = {"exec", "x", "dlx"} if name in _RUN_SCRIPTS else LAUNCHERS.get(name, frozenset())
     at = 1 if name in FETCHERS else next((i + 1 for i in range(1, rule_words) if argv[i] in runs), rule_words)
@@ -681,7 +681,7 @@ def takes_code(argv: Sequence[str]) -> bool:
     return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])
 
 
-# The words of wrappers that only limit or slow down the command behind them: options, and operands before the command.
+# The words of wrappers that only limit or slow down the command after them: options, and operands before the command.
 _LIMITS = {
     "timeout": regex(
         r"(?:--preserve-status|--foreground|-v|--verbose|-s\0?\w+|-k\0?[\d.]+[smhd]?|--signal=\w+|--kill-after=[\d.]+[smhd]?)"
@@ -695,7 +695,7 @@ _MAX_WRAPPED = 3
 
 
 def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
-    """The command behind wrappers that only limit it (`timeout 10`, `nice`); None if it has none, or others."""
+    """The command after wrappers that only limit it (`timeout 10`, `nice`); None if it has none, or others."""
     argv, at = command.argv, 0
     for _ in range(_MAX_WRAPPED):
         option = _LIMITS.get(argv[at]) if at < len(argv) else None
@@ -705,12 +705,12 @@ def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
     if not 0 < at < len(argv) or argv[at][:1] in ("", "-", "+") or any(index <= at for index in command.globs):
         return None
     if argv[at] in ("cd", "pushd", "popd"):
-        return None  # behind `command`, it still moves the shell
+        return None  # after `command`, it still changes the directory of the shell
     return replace(command, argv=argv[at:], globs=frozenset(index - at for index in command.globs))
 
 
 def _behind_limits(argv: Sequence[str], at: int, option: re.Pattern[str]) -> int:
-    """The position of the command behind one wrapper; past the end if its words are not all understood."""
+    """The position of the command after one wrapper; past the end if its words are not all understood."""
     is_timeout = argv[at] == "timeout"
     at += 1
     while at < len(argv) and argv[at].startswith("-"):

@@ -258,7 +258,7 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
 
 
 def cd_words(argv: Sequence[str]) -> Sequence[str]:
-    """The words of a cd, also of one behind `command` or `builtin`; none for any other command."""
+    """The words of a cd, also after `command` or `builtin`; none for any other command."""
     at = next((at for at, word in enumerate(argv) if word not in ("command", "builtin", "-p", "--")), 0)
     return argv[at:] if argv[at] in ("cd", "pushd") else ()
 

@@ -167,7 +167,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         return not self._store and model not in self._plain_models and re.match(_PLAIN_MODEL, model) is None
 
     def _behind_stored(self, messages: Sequence[Message]) -> tuple[str | None, Sequence[Message]]:
-        """The id of the stored answer that the request continues, None if none, and the messages after it."""
+        """The id of the stored answer that the request continues, or None, and the messages after it."""
         if self._store:
             for place in range(len(messages) - 1, -1, -1):
                 if response_id := messages[place].get("responses_id"):

@@ -35,7 +35,7 @@ class SSEDecoder:
 
     Raises `ProviderResponseError` for an event of more than `max_event_bytes`. With `reads_errors`, a line `error: ...`, a
     non-standard field that gateways send, is the data of an event of that name. To resume a stream: `last_event_id` is the
-    newest id, even of an event without data, and `retry_ms` is the delay that the server asked for, None if none.
+    newest id, even of an event without data, and `retry_ms` is the delay that the server requested, or None.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES, reads_errors: bool = False) -> None:

@@ -17,7 +17,7 @@ REWOUND: Final = "rewound"
 
 @frozen
 class EndTexts:
-    """The texts for calls that end without a result. `in_doubt` is for one that started and asked nobody; None if the
+    """The texts for calls that end without a result. `in_doubt` is for a call that started and asked nobody; None if the
     process that ran it has ended it itself.
     """
 

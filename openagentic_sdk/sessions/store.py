@@ -454,7 +454,7 @@ class FileSessionStore(ListedFiles):
 
 
 class _Passed:
-    """Folds events as they pass by; those without a time get `now`."""
+    """Folds events on their way to another consumer; those without a time get `now`."""
 
     def __init__(self, start: SessionSummary, now: float) -> None:
         self._summary, self._now = start, now
@@ -468,7 +468,7 @@ class _Passed:
                 self.summary()
 
     def summary(self) -> SessionSummary:
-        """The summary of all events that passed by."""
+        """The summary of all events so far."""
         self._summary = fold_session_summary(self._summary, self._waiting)
         self._waiting.clear()
         return self._summary

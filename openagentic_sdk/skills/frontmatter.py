@@ -122,7 +122,7 @@ def _split(text: str) -> _Split | None:
         closer = _CLOSER_BARE_CR.search(text, opener.end())
     line = _count_lines(text, 0, opener.end()) + 1
     if closer is None:
-        # The lines behind an opener that look like metadata, up to the first one that does not; None for a mere rule.
+        # The lines after an opener that look like metadata, up to the first one that does not; None for a horizontal rule.
         normal = text[opener.end() :].replace("\r\n", "\n").replace("\r", "\n")
         match = _UNCLOSED.match(normal) if _KEY_LINE.match(normal) else None
         if match is None:

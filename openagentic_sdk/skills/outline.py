@@ -117,6 +117,7 @@ def fence_behind(fence: str, line: str) -> str:
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""
-    # Behind the mark only what every reader takes for blank: code must not end here, and run, where people see code go on.
+    # After the mark, only characters that every reader treats as blank: code must not end here, and run, where people see it
+    # continue.
     closes = mark and mark[1].startswith(fence) and not line[mark.end() :].strip(" \t\r")
     return "" if closes else fence

@@ -103,7 +103,7 @@ class YamlReader:
         self.repeated: list[tuple[str, int]] = []
 
     def read_document(self) -> dict[str, Value]:
-        # What nearly every text passes at once spares it the search with a pattern.
+        # Nearly every text passes this quick check, which avoids the search with a pattern.
         if not (self.text.isascii() and self.text.replace("\n", "").isprintable()):
             self.refuse(_UNPRINTABLE, "a control character")
         if "---" in self.text or "..." in self.text:

@@ -74,7 +74,7 @@ def tool(
     `name` defaults to the function's, `description` to its docstring. `effect`: `read` if it changes nothing, `idempotent`
     if repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers` is as in
     `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels. Raises
-    `OptionsError` for a parameter or result that JSON cannot hold, and for invalid labels.
+    `OptionsError` for a parameter or result that JSON cannot represent, and for invalid labels.
     """
     declares = (source, control, sink) != (None, None, None) or trusted_fields != () or secret is not False
     source = "untrusted" if source is None else source

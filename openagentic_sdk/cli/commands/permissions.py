@@ -125,7 +125,7 @@ def stored_calls(
 
 def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]) -> Mapping[str, Objection | None]:
     """The objections of label rules to the calls of a session."""
-    # Not for those who try other rules: the folds and the tools of a run come with it.
+    # Not imported to try other rules: it imports the folds and tools of a run.
     from ...parts.labels.hindsight import RecordedSession
 
     def session(session_id: str, starters: Sequence[SessionView]) -> RecordedSession:

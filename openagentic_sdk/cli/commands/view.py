@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if args.serve:
         return _serve(store, session_id, args.port, screen)
-    # An id may hold letters that would lead into another folder.
+    # An id may contain characters that would lead into another folder.
     target = Path(args.output or f"{re.sub(r'[^A-Za-z0-9_-][^A-Za-z0-9._-]*', '_', session_id)}.html")
     pictures = partial(store.read_blob, session_id)
     cause = why_session(store, session_id)

@@ -240,8 +240,8 @@ class EventPrinter:
 def closing_line(event: Result, id_letters: int | None = None, window: str = "") -> str:
     """The summary of a run in one line: why it ended, its session, steps, tokens, cost, window and time.
 
-    `id_letters` is how many characters of a session's id are shown, None for all. `window` says how full the model's window
-    is, if that is known.
+    `id_letters` is how many characters of a session's id are shown, None for all. `window` describes how full the model's
+    window is; empty if unknown.
     """
     parts = [
         f"session {on_one_line(event.session_id)[:id_letters]}",

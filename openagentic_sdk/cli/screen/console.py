@@ -163,7 +163,7 @@ def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
     if question.kind == "permission":
         diff = _change_rows(question, screen, cwd)
         shown_question = replace(question, details={**question.details, "preview": []}) if diff else question
-        # The last line of the text are the choices, for those who type.
+        # The last line of the text lists the choices for people who type an answer; the box shows them.
         first, *lines = question_text(shown_question, colour=screen.has_colours).split("\n")[:-1]
         question_lines = [first, *diff, *lines]
     else:

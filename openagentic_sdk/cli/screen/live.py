@@ -414,7 +414,7 @@ def text_of(path: str) -> str | None:
             data = file.read(MAX_DIFF_BYTES + 1)
     except FileNotFoundError:
         return ""
-    except (OSError, ValueError):  # a model may name a path that no file system can hold
+    except (OSError, ValueError):  # a model may name a path that no file system accepts
         return None
     return None if b"\0" in data else data.decode("utf-8", "replace")
 

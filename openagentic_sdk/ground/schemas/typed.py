@@ -1,8 +1,8 @@
 """Python types in JSON: the schema of a type, its values from JSON, and JSON from values.
 
 Classes of other libraries are recognized by their attributes: nothing is imported to inspect them, and a pydantic model
-describes and validates itself. A type that JSON cannot hold raises `OptionsError` when the schema is made, never during a
-run.
+describes and validates itself. A type that JSON cannot represent raises `OptionsError` when the schema is made, never
+during a run.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Member:
 
 
 def json_type(annotation: Any) -> JsonType[Any]:
-    """The JSON form of a type. Raises `OptionsError`, with the alternative, for one that JSON cannot hold."""
+    """The JSON form of a type. Raises `OptionsError`, with the alternative, for one that JSON cannot represent."""
     return _TypeReader(annotation).whole(lambda reader: reader.node(annotation))
 
 
 def json_schema(annotation: Any) -> dict[str, Any]:
-    """The JSON schema of a Python type. Raises `OptionsError` for a type that JSON cannot hold."""
+    """The JSON schema of a Python type. Raises `OptionsError` for a type that JSON cannot represent."""
     return dict(json_type(annotation).schema)
 
 
@@ -135,7 +135,8 @@ def _names_of_callers() -> Iterator[dict[str, Any]]:
 
 def to_json(value: Any) -> Any:
     """Convert a value to JSON: records become objects, sets and tuples lists, enum members their values, times ISO 8601,
-    bytes base64, and numbers without a JSON form their names ("NaN"). Raises `ToolError` for what JSON cannot hold.
+    bytes base64, and numbers without a JSON form their names ("NaN"). Raises `ToolError` for a value that JSON cannot
+    represent.
     """
     try:
         return _to_json(value)

@@ -239,7 +239,7 @@ def _check_seams(kind: type[CustomPart], where: str) -> None:
     own = [vars(base) for base in kind.__mro__ if base not in CustomPart.__mro__]
     used_names = {name for members in own for member in members.values() for name in _names_in(member)}
     for name in sorted({name for members in own for name in members} - _SEAMS - used_names):
-        # `send` and `lock` are no misspelt `end` and `block`: those who mistype begin right.
+        # `send` and `lock` are not misspellings of `end` and `block`: the first letter is rarely mistyped.
         near = [seam for seam in sorted(_SEAMS) if seam[0] == name[0] and _is_one_slip(_letters(name), _letters(seam))]
         if near:
             raise OptionsError(

@@ -116,7 +116,7 @@ def check_archive(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _member(name: str) -> ZipInfo:
-    """A member with a fixed time: a zip holds none before 1980 or after 2107, whatever this machine's clock shows."""
+    """A member with a fixed time: a zip has no time before 1980 or after 2107, whatever this machine's clock shows."""
     member = ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     member.compress_type = ZIP_DEFLATED
     member.external_attr = 0o600 << 16

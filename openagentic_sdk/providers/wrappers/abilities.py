@@ -22,7 +22,7 @@ class LoadingProvider(Protocol):
     """A provider with models that accept a tool's definition where it was found, and not only at the start."""
 
     def loads_tools(self, model: str) -> bool:
-        """Whether this model does. Such a definition is marked with `defer_loading`."""
+        """Whether this model loads definitions later; those are marked with `defer_loading`."""
         ...
 
 

@@ -167,7 +167,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """The wait in seconds that the endpoint asks for, None if none. Header names are lower-case, `now` is epoch seconds.
+    """The wait in seconds that the endpoint requests, or None. Header names are lower-case, `now` is epoch seconds.
 
     `retry-after-ms`, then `retry-after` in seconds or as a date (RFC 9110, section 10.2.3), then the reset of an exhausted
     rate limit.

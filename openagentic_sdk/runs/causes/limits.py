@@ -85,7 +85,7 @@ def steady_errors(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def refused_answers(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """Stop hooks that rejected every answer."""
+    """The stop hooks that rejected every answer."""
     refusals = [e for e in run.events if isinstance(e, HookEvent) and e.hook_point == "stop" and blocks(e)]
     if len(refusals) < 2:
         return None

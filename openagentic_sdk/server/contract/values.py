@@ -240,10 +240,10 @@ class SessionContext:
     """How full the model's window is, and what a compaction would drop now.
 
     `tokens` is the estimated size of the next request and `by_kind` what it consists of, `last_request_tokens` is the
-    endpoint's count of the last one. `window` is null if the size of the window is unknown; `source` says where it comes
-    from. A compaction starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It
-    would clear the outputs of the calls `cleared`, or replace everything up to event `up_to_seq` by a summary, with the
-    prompts `dropped`. `unpriced` are models without a known price. `lines` describes all of it for people.
+    endpoint's count of the last one. `window` is null if the size of the window is unknown; `source` is its origin. A
+    compaction starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It would
+    clear the outputs of the calls `cleared`, or replace everything up to event `up_to_seq` by a summary, with the prompts
+    `dropped`. `unpriced` are models without a known price. `lines` describes all of it for people.
     """
 
     session_id: str

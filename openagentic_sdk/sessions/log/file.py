@@ -177,7 +177,7 @@ class LogWriter(SessionWriter):
             raise
 
     def _take_back(self, cause: OSError) -> None:
-        """Truncate what a failed write left, or give up the handle if the disk cannot tell what it holds."""
+        """Truncate what a failed write left, or give up the handle if the content of the disk is unknown."""
         # After EIO and the like the pages in memory may differ from the disk, and truncating would be judged by the
         # same memory.
         if cause.errno not in _NO_ROOM:

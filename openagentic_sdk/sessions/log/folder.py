@@ -143,7 +143,7 @@ def build_folder(
             make_folder(disk, path, sync=sync)
         # The folder gets its name only when it is complete, so no reader ever sees a session without a log.
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
-        # Shared: those who create sessions exclude the sweep of leftovers, not each other.
+        # Shared: processes that create sessions exclude the sweep of leftovers, not each other.
         with folder_lock(parent, shared=True):
             try:
                 _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)

@@ -146,7 +146,7 @@ def _search_blocks(blocks: Iterator[bytes], query: Query) -> SearchAnswer:
 
 
 class _Hits:
-    """The hits of one file, while its blocks pass by. Lines are counted only up to a hit that is shown."""
+    """The hits in one file, collected block by block. Lines are counted only up to a hit that is shown."""
 
     def __init__(self, query: Query) -> None:
         self.count = 0

@@ -220,7 +220,7 @@ def _build_root(closed: dict[str, Any], cwd: str) -> None:
     _mount("tmpfs", root + cwd, "tmpfs", flags | MS_NOEXEC, f"mode=700,size={closed['folder_bytes']},nr_inodes=10k")
     os.chdir(root)
     # Stacks the old root on the new one at ".", which needs no folder for it (pivot_root(2)); the next call removes it. A
-    # process with an open descriptor outside could leave a mere `chroot` again.
+    # process with an open descriptor outside could leave a plain `chroot` again.
     _check(_libc.syscall(SYS_PIVOT_ROOT[os.uname().machine == "aarch64"], b".", b"."), "a root of its own")
     _check(_libc.umount2(b".", MNT_DETACH), "leaving the machine's root")
     os.chdir("/")

@@ -101,7 +101,7 @@ class _OpenBlock:
 
 
 class _Writer(HTMLParser):
-    """Writes Markdown as tags pass by. Lines are collected in `_inline` and flushed at block boundaries."""
+    """Writes Markdown tag by tag. Lines are collected in `_inline` and flushed at block boundaries."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -172,7 +172,7 @@ class OAuth:
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
-        """Ask the person, whatever is stored; `scope` None requests what the server declares as required."""
+        """Ask the person to log in, even if a login is stored; `scope` None requests the scopes that the server declares."""
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)
             resource = await self._discover(read_challenge(reply.challenge))
@@ -325,8 +325,8 @@ class OAuth:
         issuers = [each for each in resource.issuers if pinned is None or is_same_issuer(pinned, each)]
         if not issuers:
             raise McpAuthError(
-                f"the server {self.name!r} names the issuer {', '.join(resource.issuers)[:300]}, and its entry {pinned} "
-                "(oauth.issuer): nothing was sent"
+                f"the server {self.name!r} names the issuer {', '.join(resource.issuers)[:300]}, but its entry requires "
+                f"{pinned} (oauth.issuer): nothing was sent"
             )
         issuer = next((each for each in issuers if self._at(each) is not None), issuers[0])
         tried: list[str] = []

@@ -69,7 +69,7 @@ class RedisFamilies(FamilyTable):
         rank = 0
         while is_due and self._run("sums_other", [self._index, self._key("head", ""), rank, _LOOKED_AT]) == _LOOKED_AT:
             rank += _LOOKED_AT
-        # Sessions created meanwhile are behind `reached`.
+        # Sessions created meanwhile are after `reached`.
         living = self._call(None, lambda client: client.zcount(self._all[0], "-inf", (reached or b"0").decode()))
         if is_due or counted + len(marks) - len(self.read(_STATE, marks)) > living:
             cursor = 0

@@ -1,13 +1,13 @@
 """The clocks of a fleet in an SQLite file: seconds since 1970 that advance steadily, even if the wall clock is changed.
 
 All users of the file are on one machine, and count from its start. The wall-clock time of that start is in the file,
-written by whoever came first after it: later changes of the wall clock move no lease, no limit and no turn. On a machine
-that does not reveal when it was started, only the wall clock is used.
+written by its first user: later changes of the wall clock affect no lease, limit or turn. On a machine that does not reveal
+when it was started, only the wall clock is used.
 
-What is due after a delay is due also if the machine slept meanwhile, so the file's time counts sleep. A lease must not: it
-ends because a worker that could renew it did not, and nobody renews one in his sleep. So the first transaction after a sleep
-extends all leases by its length, and workers count theirs (`Tables.lease_now`) without it. An older version that claims
-before that transaction may take over a living run; its epoch refuses the old worker's appends.
+A delay also passes while the machine sleeps, so the file's time includes sleep. A lease must not: it ends because a worker
+that could renew it did not, and no worker can while the machine sleeps. So the first transaction after a sleep extends all
+leases by its length, and workers count theirs (`Tables.lease_now`) without it. An older version that claims before that
+transaction may take over a living run; its epoch refuses the old worker's appends.
 """
 
 from __future__ import annotations
