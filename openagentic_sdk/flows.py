@@ -343,7 +343,7 @@ class Flow:
             if record is not None and record.result is not None:
                 self._versions[call_id] = bool(record.result.output)
             else:
-                self._versions[call_id] = is_new = part.log.find(f"{branch.path}{branch.made + 1}") is None
+                self._versions[call_id] = is_new = part.log.find(f"{branch.path}{branch.step_count + 1}") is None
                 part.log.note(ToolUse(call_id, "version", {"name": name}), ToolResult(call_id, is_new))
         return self._versions[call_id]
 
@@ -372,7 +372,7 @@ class Flow:
     def _step(self, plan: StepPlan) -> Step:
         body, number, place = self._part.body, self._next_id(), _place()
         self._part.work.offer(plan.name, plan.effect)
-        body.made[number] = place
+        body.step_places[number] = place
         step = Step(body, self._part.work, number, plan, place)
         body.idle[step] = f"step {number} ({plan.name}) at {place}"
         return step
@@ -382,7 +382,7 @@ class Flow:
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part, place = self._next_id(), self._part, _place()
         record = part.log.find(number)
-        part.body.made[number] = place
+        part.body.step_places[number] = place
         if record is None or record.result is None:
             value = make()
             part.log.note(ToolUse(number, name, plan.input, extras={"at": place}), ToolResult(number, value))

@@ -105,7 +105,7 @@ class Look:
         """Whether a hook ever runs, and whether its program exists."""
         line = on_one_line(" ".join((hook.command, *(hook.args or ()))), 120)
         name = f"{hook.event} {hook.matcher}".strip() + (f" if {hook.condition}" if hook.condition else "")
-        reason, advice = self._never(hook)
+        reason, advice = self._why_never_run(hook)
         if reason:
             return Finding(name, False, f"never runs: {reason} ({line})", advice)
         missing = self._missing(hook)
@@ -113,7 +113,7 @@ class Look:
             return Finding(name, False, f"fails: {missing} does not exist ({line})", "add it, or remove the hook")
         return Finding(name, True, f"runs {line}")
 
-    def _never(self, hook: CommandHook) -> tuple[str, str]:
+    def _why_never_run(self, hook: CommandHook) -> tuple[str, str]:
         point = EVENTS.get(hook.event)
         if point is None:
             return f"there is no event {hook.event!r} here", without_event(hook.event).partition(": ")[2]

@@ -171,12 +171,12 @@ def _instant(wall: datetime, zone: tzinfo) -> float:
     if at.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
         return at.timestamp()
     # The clock moves forward at a second between the results with the offsets before and after the gap.
-    before, behind = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at
-    offset = behind.astimezone(zone).utcoffset()
-    while behind - before > timedelta(seconds=1):
-        middle = before + (behind - before) // 2
-        before, behind = (before, middle) if middle.astimezone(zone).utcoffset() == offset else (middle, behind)
-    behind = behind.replace(microsecond=0)
-    local = behind.astimezone(zone)
+    before, after = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at
+    offset = after.astimezone(zone).utcoffset()
+    while after - before > timedelta(seconds=1):
+        middle = before + (after - before) // 2
+        before, after = (before, middle) if middle.astimezone(zone).utcoffset() == offset else (middle, after)
+    after = after.replace(microsecond=0)
+    local = after.astimezone(zone)
     seconds = local.second
-    return (behind + (_MINUTE - timedelta(seconds=seconds) if seconds else timedelta())).timestamp()
+    return (after + (_MINUTE - timedelta(seconds=seconds) if seconds else timedelta())).timestamp()

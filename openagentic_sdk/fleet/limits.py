@@ -158,7 +158,7 @@ class _SetLimits:
         self._tables = tables
         self._look = look
         self._looked_at: float | None = None
-        self._found: list[Any] = []
+        self._cached_names: list[Any] = []
 
     @property
     def is_fresh(self) -> bool:
@@ -169,8 +169,8 @@ class _SetLimits:
         """The first column of the `look` query; queries the database at most once a second."""
         if not self.is_fresh:
             now = time.monotonic()
-            self._found, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
-        return self._found
+            self._cached_names, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
+        return self._cached_names
 
 
 class FleetLimits(_SetLimits):

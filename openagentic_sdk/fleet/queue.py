@@ -154,7 +154,7 @@ class Queue:
         # Whether the last claim found a run: the next one will find another, and need not look before it blocks writers.
         # The first claim of a process always blocks: after a restart of the machine, its transaction shortens the leases of
         # the workers that are gone (`SteadyClock.start`).
-        self._found = True
+        self._has_found_run = True
 
     # --- enqueuing -----------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Queue:
         mine = (FORMAT, *who.agents, *who.queues, *((run_id,) if one else ()))
         values = (*mine, *mine, *(() if one else (FORMAT,)))
         # Where a writer blocks others, look before taking the lock.
-        looks = not self.tables.skip_locked and not self._found
+        looks = not self.tables.skip_locked and not self._has_found_run
         if looks and self.tables.read(look, values) == [(None,)]:
             return None
         name, attempts = os.urandom(8).hex(), 0
@@ -211,7 +211,7 @@ class Queue:
                 return []  # another run of the same session was claimed first
 
         rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
-        self._found = bool(rows)
+        self._has_found_run = bool(rows)
         return _read(rows[0]) if rows else None
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
@@ -266,11 +266,11 @@ class Queue:
         tables = self.tables
         is_parked = _IS_PARKED.format(now=tables.now)
         command = _MOVED.format(last_seq=tables.last_seq, sessions=tables.sessions, is_parked=is_parked)
-        woken: list[int] = []
+        woken_ids: list[int] = []
         for run_id, session, parked_seq, last_seq in tables.read(command, patience_s=PATIENCE_S):
             if is_answered(session, parked_seq):
                 self.wake(run_id, parked_seq)
-                woken.append(run_id)
+                woken_ids.append(run_id)
             else:
                 # Something else was appended: next time, look only at the events after it.
                 values = (last_seq, run_id, parked_seq)
@@ -279,7 +279,7 @@ class Queue:
                     "RETURNING id",
                     values,
                 )
-        return woken
+        return woken_ids
 
     def wake(self, run_id: int, parked_seq: int) -> None:
         """Queue a parked run again, unless it is already queued."""

@@ -50,8 +50,8 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
         raise FleetError(f"run {run.id}: session {run.session!r} does not exist for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
     request = view.requests.get(run.request_id)
-    behind = () if request is None else store.iter_events(run.session, after_seq=request.seq - 1)
-    newest = find_request(behind, run.request_id.__eq__)
+    later_events = () if request is None else store.iter_events(run.session, after_seq=request.seq - 1)
+    newest = find_request(later_events, run.request_id.__eq__)
     if newest is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
     outcome, last = None, newest.result

@@ -213,13 +213,13 @@ class _CheckoutHooks:
         self._checkout = checkout
         self._store = store
         self._session_id = session_id
-        self._kept = kept_checkout
+        self._kept_checkout = kept_checkout
         self._patch = patch or b""
         self._sha256 = kept_checkout.patch if kept_checkout is not None else ""
 
     def opened(self, _: dict[str, Any]) -> HookDecision:
         checkout, message = self._checkout, None
-        if self._kept is not None:
+        if self._kept_checkout is not None:
             message = (
                 f"This session goes on in a new checkout of {checkout.commit}, with what it had changed when its last call "
                 "ended. Files that git ignores, programs that ran, and changes of a call that was cut off are not there."

@@ -113,10 +113,10 @@ class Peer:
         self._cancel_method = cancel_method
         self._on_stray = on_stray
         self._read = read
-        self._asked = 0
+        self._last_request_id = 0
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
         self._answering: dict[Id, asyncio.Task[None]] = {}
-        self._heard: set[asyncio.Task[None]] = set()
+        self._notification_tasks: set[asyncio.Task[None]] = set()
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -129,8 +129,8 @@ class Peer:
 
         Cancelling this call sends the cancellation to the other side.
         """
-        self._asked += 1
-        request_id = self._asked
+        self._last_request_id += 1
+        request_id = self._last_request_id
         answer = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         try:
             await self._send(encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
@@ -191,7 +191,7 @@ class Peer:
     async def close(self) -> None:
         """The other side has closed: fail our pending requests, and wait for the handlers of its requests."""
         self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
-        while tasks := {*self._answering.values(), *self._heard} - {asyncio.current_task()}:
+        while tasks := {*self._answering.values(), *self._notification_tasks} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
 
     def _fail_waiting(self, error: Callable[[], Exception]) -> None:
@@ -261,8 +261,8 @@ class Peer:
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._heard.add(task)
-        task.add_done_callback(self._heard.discard)
+        self._notification_tasks.add(task)
+        task.add_done_callback(self._notification_tasks.discard)
 
 
 def _is_id(value: Any) -> bool:

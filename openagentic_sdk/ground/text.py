@@ -91,9 +91,9 @@ def on_one_line(text: str, max_chars: int | None = None) -> str:
 
 def existing(noun: str, names: Iterable[str], where: str = "") -> str:
     """The end of an error about an unknown name: `the servers here are a, b`, or `there are no servers here`."""
-    named = f"{noun} {where}".rstrip()
+    named_noun = f"{noun} {where}".rstrip()
     listed = ", ".join(names)
-    return f"the {named} are {listed}" if listed else f"there are no {named}"
+    return f"the {named_noun} are {listed}" if listed else f"there are no {named_noun}"
 
 
 def without_hidden(text: str) -> str:

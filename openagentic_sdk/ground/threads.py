@@ -36,7 +36,7 @@ _OWN_FOLDERS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, os.path.dir
 
 _left_tasks: set[asyncio.Task[None]] = set()
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
-_kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept_threads", default=None)
+_kept_threads: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept_threads", default=None)
 
 
 def running_loop(what: str) -> asyncio.AbstractEventLoop:
@@ -111,7 +111,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
     # With the context, so that whatever the work leaves running is named in the list of this run.
     carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
-    keeper = _kept.get() if keep else None
+    keeper = _kept_threads.get() if keep else None
     if keeper is not None and keeper.is_open and keeper.loop is loop:
         keeper.do(carry, name)
         return done
@@ -136,7 +136,7 @@ class KeptThreads:
 
     def use(self) -> None:
         """Let this context and its copies run suitable work in these threads."""
-        _kept.set(self)
+        _kept_threads.set(self)
 
     def do(self, work: Callable[[Callable[[], None]], None], name: str) -> None:
         """Run work in an idle thread or a new one; the work receives a callable that frees the thread, for the loop."""

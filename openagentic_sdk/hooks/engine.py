@@ -359,8 +359,8 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
 
 def _check_types(name: str, decision: HookDecision) -> None:
     """Raise `TypeError` if a text, input or messages of the decision have another type, or an input is no JSON object."""
-    wanted = {**dict.fromkeys(_TEXTS, (str, "a string")), "override_tool_input": (Mapping, "a mapping")}
-    for name_of_field, (kind, noun) in wanted.items():
+    expected_types = {**dict.fromkeys(_TEXTS, (str, "a string")), "override_tool_input": (Mapping, "a mapping")}
+    for name_of_field, (kind, noun) in expected_types.items():
         value = getattr(decision, name_of_field)
         if value is not None and not isinstance(value, kind):
             raise TypeError(

@@ -54,7 +54,7 @@ class _RecordedCallsInside:
 
     def __init__(self, run: Run, outer_id: str) -> None:
         self._outer_id, self._run = outer_id, run
-        self._made = self._at_work = 0
+        self._call_count = self._at_work = 0
 
     @cached_property
     def _inner(self) -> Run:
@@ -92,13 +92,13 @@ class _RecordedCallsInside:
         if run.hooks.stopped_by is not None:
             return error_result("", ToolError("a hook has ended this run: no more calls are made"))
         outer_id = self._outer_id
-        self._made += 1
-        while f"{outer_id}.{self._made}" in run.view.calls:
-            self._made += 1
+        self._call_count += 1
+        while f"{outer_id}.{self._call_count}" in run.view.calls:
+            self._call_count += 1
         if labels is not None:
             inner.notes = []  # notes that hooks add to a result inside a plan must not reach the model that wrote the plan
         caller = {"type": CODE_CALLER, "tool_use_id": outer_id, **({} if labels is None else {"labels": labels})}
-        use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
+        use = ToolUse(f"{outer_id}.{self._call_count}", name, input, caller=caller)
         run.children += 1
         try:
             stored_events = await inner.record(use)

@@ -106,7 +106,7 @@ class StructuredOutput(Part):
 
     def __init__(self, run: Run, answer: FinalAnswer) -> None:
         super().__init__(run)
-        self._wanted = answer
+        self._answer_form = answer
         self._value: Any = None
         self._is_given = False
         self._misfit: str | None = None
@@ -152,10 +152,10 @@ class StructuredOutput(Part):
         if reply.calls:  # the answer was given by a call, and matches
             return True
         try:
-            self._value = self._wanted.schema.read_text(reply.text)
+            self._value = self._answer_form.schema.read_text(reply.text)
             return True
         except ToolInputError as error:
-            await self.repairs.send_back(self._wanted.schema.repair_prompt(error), _MISFIT, str(error))
+            await self.repairs.send_back(self._answer_form.schema.repair_prompt(error), _MISFIT, str(error))
             return False
 
     def complete_result(self, result: Result) -> Result:

@@ -100,15 +100,15 @@ class SubagentRuns(Part, Subagents):
         open_ids = {record.use.tool_use_id for record in view.open_calls()}
         candidates: list[tuple[SubagentStarted, SubagentFinished | None]]
         candidates = [(started, None) for started in view.fold(SubagentsFold).open.values()]
-        behind: list[UnfinishedSubagent] = []
+        background: list[UnfinishedSubagent] = []
         for started, finished in [*candidates, *_finished_in(view)]:
             is_open = started.tool_use_id in open_ids
             subagent = await self._find(started, finished, is_open=is_open, prompt_follows=prompt_follows)
             if subagent is not None:
                 self._left[started.tool_use_id] = subagent
-                behind += [] if is_open else [subagent]
-        waits = [self._report_on(subagent) for subagent in behind if _waits_for_person(subagent.view)]
-        for subagent in behind:
+                background += [] if is_open else [subagent]
+        waits = [self._report_on(subagent) for subagent in background if _waits_for_person(subagent.view)]
+        for subagent in background:
             if not _waits_for_person(subagent.view):
                 started = subagent.started
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
@@ -533,10 +533,10 @@ def _task_id(record: CallRecord | None) -> str | None:
 def _hook_events(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
     """The hook events of this point for the latest request of this call."""
     record = view.calls.get(tool_use_id)
-    behind = 0 if record is None else record.use.seq or 0
+    request_seq = 0 if record is None else record.use.seq or 0
     for event in view.events:
         if isinstance(event, HookEvent) and (event.hook_point, event.tool_use_id) == (point, tool_use_id):
-            yield from [event] if (event.seq or 0) > behind else []
+            yield from [event] if (event.seq or 0) > request_seq else []
 
 
 def _notes(added: str | None) -> list[UserMessage]:

@@ -128,9 +128,11 @@ class DeferredTools(Part):
         return len(specs) > _MOST_TOLD or (len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes)
 
 
-def _too_many(specs: Mapping[str, Any], told: Sequence[str], hidden: list[str]) -> list[str]:
-    """The names to hide: `hidden`, and the earliest announced ones if not all fit (`told` has the latest last)."""
-    shown_names = [name for name in told if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
+def _too_many(specs: Mapping[str, Any], announced_names: Sequence[str], hidden: list[str]) -> list[str]:
+    """The names to hide: `hidden`, and if not all fit, the earliest of `announced_names`, which has the latest last."""
+    shown_names = [
+        name for name in announced_names if name in specs and name not in _ALWAYS_TOLD and name not in hidden
+    ]
     newest_first = list(dict.fromkeys(reversed(shown_names)))
     room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(newest_first))
     return [*hidden, *newest_first[max(0, room) :]]

@@ -143,8 +143,8 @@ class _JudgedCommand:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
         inner = None if judged.allowed else unwrapped(self.command)
         if inner is not None:
-            behind = _JudgedCommand(self.policy, self.subject, inner, self.cwds, self.reads_only).program()
-            judged = behind if behind.allowed else judged
+            inner_program = _JudgedCommand(self.policy, self.subject, inner, self.cwds, self.reads_only).program()
+            judged = inner_program if inner_program.allowed else judged
         if not judged.allowed:
             return judged
         for redirect in self.command.redirects:

@@ -197,13 +197,13 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
             rules = [rule for program, rules in book.commands.items() if could_become(name, program) for rule in rules]
         else:
             rules = [rule for key in dict.fromkeys((name, word.text)) for rule in book.commands.get(key, ())]
-        behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
+        following_words = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
         # If no word is open, a rule whose words are not all there is excluded by one comparison of sets.
-        is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
-        texts = {word.text for word in behind}
+        is_certain = not any(word.open or IS_GLOB.search(word.text) for word in following_words)
+        texts = {word.text for word in following_words}
         for rule in rules:
             is_out = is_certain and not texts.issuperset(rule.words[1:])
-            if not is_out and _could_follow(rule.words[1:], behind):
+            if not is_out and _could_follow(rule.words[1:], following_words):
                 return rule
     return None
 

@@ -283,14 +283,14 @@ def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
 
 def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
     """The stand-in for the expansion that begins here, and its end; commands inside it are also found."""
-    behind = text[at + 1 : at + 2]
-    if text[at] == "`" or behind in ("(", "[", "{"):
+    next_char = text[at + 1 : at + 2]
+    if text[at] == "`" or next_char in ("(", "[", "{"):
         start = at + (1 if text[at] == "`" else 2)
-        end = _closing(text, start, {"(": ")", "[": "]", "{": "}"}.get(behind if text[at] == "$" else "", "`"))
+        end = _closing(text, start, {"(": ")", "[": "]", "{": "}"}.get(next_char if text[at] == "$" else "", "`"))
         inner = text[start:end]
-        if behind == "{" and text[at] == "$" and _NAME.fullmatch(inner):
+        if next_char == "{" and text[at] == "$" and _NAME.fullmatch(inner):
             return f"\x01{inner}\x01", end + 1
-        if behind == "{" and text[at] == "$":
+        if next_char == "{" and text[at] == "$":
             _unquoted(inner, commands, depth + 1)
         else:
             _scan(inner, commands, depth + 1)
@@ -301,10 +301,10 @@ def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tupl
     name = _NAME.match(text, at + 1)
     if name:
         return f"\x01{name[0]}\x01", name.end()
-    if behind in ("@", "*", "-", "!") or behind.isdigit():
+    if next_char in ("@", "*", "-", "!") or next_char.isdigit():
         return UNKNOWN, at + 2
     # `$?`, `$#` and `$$` are numbers; `$"..."` is a text to be translated, and here simply a text.
-    return ("0", at + 2) if behind in ("?", "#", "$") and behind else ("" if behind == '"' else "$", at + 1)
+    return ("0", at + 2) if next_char in ("?", "#", "$") and next_char else ("" if next_char == '"' else "$", at + 1)
 
 
 def _closing(text: str, at: int, closes: str) -> int:

@@ -96,7 +96,7 @@ class Subcommands:
     groups: frozenset[str]
     first: frozenset[str]
     takes_addresses: bool
-    never: re.Pattern[str] | None
+    never_harmless: re.Pattern[str] | None
     never_command: re.Pattern[str] | None
     never_options: tuple[str, ...]
 
@@ -125,7 +125,7 @@ def read_table(text: str) -> Subcommands:
     for name, spec in data["rows"].items():
         names = [name.replace("{lists}", one) for one in lists] if "{lists}" in name else [name]
         rows += [_row(each, spec, everywhere, data) for each in names]
-    never, command = data.get("never", ()), data.get("never_command")
+    never_harmless, command = data.get("never", ()), data.get("never_command")
     return Subcommands(
         tuple(sorted(rows, key=lambda row: row.weight, reverse=True)),
         _reader(data.get("before", "").split() + everywhere.split())[0],
@@ -133,7 +133,7 @@ def read_table(text: str) -> Subcommands:
         frozenset(data.get("groups", "").split()),
         frozenset(data.get("first", "").split()),
         data.get("addresses", False),
-        re.compile("|".join(never)) if never else None,
+        re.compile("|".join(never_harmless)) if never_harmless else None,
         re.compile(command) if command else None,
         tuple(data.get("never_options", "").split()),
     )
@@ -228,7 +228,7 @@ _ADDRESS = regex(r"(?<![A-Za-z0-9+.-])(?!s3://)[A-Za-z][A-Za-z0-9+.-]*://")
 def _is_forbidden(table: Subcommands, words: Sequence[str]) -> bool:
     if not table.takes_addresses and any(_ADDRESS.search(word) for word in words):
         return True
-    if table.never is not None and any(table.never.search(word) for word in words):
+    if table.never_harmless is not None and any(table.never_harmless.search(word) for word in words):
         return True
     names = {word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2}
     names -= {f"--{name}" for name in (*table.before.long, *table.before.long_valued)}

@@ -243,8 +243,8 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
     """
     folders: tuple[str, ...] = (cwd,)
     here = folders
-    behind = (*(command.joined_by for command in line.commands[1:]), "")
-    for command, joined_by in zip(line.commands, behind, strict=True):
+    joins = (*(command.joined_by for command in line.commands[1:]), "")
+    for command, joined_by in zip(line.commands, joins, strict=True):
         if command.joined_by not in ("&&", "|", "|&"):
             here = folders
         yield command, here

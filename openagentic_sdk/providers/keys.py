@@ -42,21 +42,21 @@ class KeySource:
     """
 
     def __init__(self, source: ApiKey) -> None:
-        self._given = source
+        self._source = source
         self._token: Token | None = None
 
     @property
     def is_renewable(self) -> bool:
         """Whether the source can return another key."""
-        return not isinstance(self._given, str)
+        return not isinstance(self._source, str)
 
     async def key(self, *, fresh: bool = False) -> str:
         """The key; pass `fresh` if the last one was refused. Raises `OptionsError` if the callable returns no key."""
-        if isinstance(self._given, str):
-            return self._given.strip()
+        if isinstance(self._source, str):
+            return self._source.strip()
         token = None if fresh else self._token
         if token is None or token.expires_at is None or time.time() > token.expires_at - RENEW_BEFORE_S:
-            value = await call(self._given, "api_key")
+            value = await call(self._source, "api_key")
             token = self._token = value if isinstance(value, Token) else Token(value)
         if not isinstance(token.value, str) or not token.value.strip():
             raise OptionsError(f"the callable of api_key returned {type(token.value).__name__} instead of a key")

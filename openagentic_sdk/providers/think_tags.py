@@ -14,7 +14,7 @@ class ThinkTagSplitter:
     """Take content piece by piece; hold back only what may still turn out to be part of a tag."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
         # start, opened and after (white space after a tag is dropped), thinking, text
         self._state = "start"
 
@@ -22,7 +22,7 @@ class ThinkTagSplitter:
         """The pieces that can be separated so far."""
         if self._state == "text":
             return [(False, text)]
-        self._held += text
+        self._pending += text
         pieces: list[TextPiece] = []
         while self._step(pieces):
             pass
@@ -30,37 +30,37 @@ class ThinkTagSplitter:
 
     def close(self) -> list[TextPiece]:
         """The pieces held back until the end of the answer."""
-        rest, self._held = self._held, ""
+        rest, self._pending = self._pending, ""
         return [(self._state == "thinking", rest)] if rest else []
 
     def _step(self, pieces: list[TextPiece]) -> bool:
         """Apply one transition of the table above; return whether another may follow."""
         if self._state == "start":
-            start = self._held.lstrip()
+            start = self._pending.lstrip()
             if start.startswith(_OPEN):
-                self._state, self._held = "opened", start[len(_OPEN) :]
+                self._state, self._pending = "opened", start[len(_OPEN) :]
                 return True
             if _OPEN.startswith(start):
                 return False
             self._state = "text"
             return True
         if self._state == "opened":
-            self._held = self._held.lstrip()
-            self._state = "thinking" if self._held else "opened"
-            return bool(self._held)
+            self._pending = self._pending.lstrip()
+            self._state = "thinking" if self._pending else "opened"
+            return bool(self._pending)
         if self._state == "thinking":
-            thought, tag, rest = self._held.partition(_CLOSE)
+            reasoning, tag, rest = self._pending.partition(_CLOSE)
             if tag:
-                pieces.append((True, thought))
-                self._state, self._held = "after", rest
+                pieces.append((True, reasoning))
+                self._state, self._pending = "after", rest
                 return True
-            keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:n])), 0)
-            pieces.append((True, thought[: len(thought) - keep]))
-            self._held = thought[len(thought) - keep :]
+            keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if reasoning.endswith(_CLOSE[:n])), 0)
+            pieces.append((True, reasoning[: len(reasoning) - keep]))
+            self._pending = reasoning[len(reasoning) - keep :]
             return False
-        self._held = self._held.lstrip() if self._state == "after" else self._held
-        if self._held:
+        self._pending = self._pending.lstrip() if self._state == "after" else self._pending
+        if self._pending:
             self._state = "text"
-            pieces.append((False, self._held))
-            self._held = ""
+            pieces.append((False, self._pending))
+            self._pending = ""
         return False

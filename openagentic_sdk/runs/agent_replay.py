@@ -198,9 +198,10 @@ def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
         old = before.get(new.tool_use_id) if isinstance(new, ToolResult) else None
         if old is None or not isinstance(new, ToolResult):
             continue
-        then, now = ([event.output, event.error_message] for event in (old, new))
-        if dumps_json(then) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
-            diff = "\n".join(list(unified_diff(_lines(then), _lines(now), "recorded", "now", lineterm="", n=1))[:60])
+        recorded_output, now = ([event.output, event.error_message] for event in (old, new))
+        if dumps_json(recorded_output) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
+            lines = unified_diff(_lines(recorded_output), _lines(now), "recorded", "now", lineterm="", n=1)
+            diff = "\n".join(list(lines)[:60])
             differences.append(f"call {new.tool_use_id} returns something else:\n{diff}")
     return differences
 

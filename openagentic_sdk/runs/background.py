@@ -276,8 +276,8 @@ class BackgroundRun:
         self._stored = 0
         self._news = asyncio.Event()
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._told_to: Literal["cancel", "suspend"] | None = None
+        self._prompt_stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._requested_end: Literal["cancel", "suspend"] | None = None
         self.heard: set[str] = set()
         self._context = copy_context()  # of the user who began it, even if someone else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
@@ -334,8 +334,8 @@ class BackgroundRun:
 
         Raises the error that kept the run from starting.
         """
-        await self._until(self._taken)
-        return self._taken.result() if self._taken.done() else 0
+        await self._until(self._prompt_stored)
+        return self._prompt_stored.result() if self._prompt_stored.done() else 0
 
     async def _until(self, store_future: asyncio.Future[int]) -> None:
         either: set[asyncio.Future[Any]] = {store_future, self._driver}
@@ -382,13 +382,13 @@ class BackgroundRun:
         if self.state != "waiting" or store is None:
             raise OptionsError(f"this run is {self.state} and is not waiting for an answer")
         await answer_question(store, self.session_id, question_id, answer, key_file=self._turns.options.key_file)
-        self._told_to = None
+        self._requested_end = None
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
         """End the run permanently, closing its log and any open question. A run that has ended is not changed."""
         if not self._driver.done():
-            self._told_to = "cancel"
+            self._requested_end = "cancel"
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
@@ -405,7 +405,7 @@ class BackgroundRun:
         """
         if self._driver.done():
             return
-        self._told_to = "suspend"
+        self._requested_end = "suspend"
         if (task := self._turns.running) is None:
             self._driver.cancel()
             await asyncio.wait({self._driver})
@@ -422,7 +422,7 @@ class BackgroundRun:
             async with self._slots or nullcontext():
                 self.state = "running"
                 result = await self._run(prompt)
-                while result.stop_reason not in ("interrupted", "suspended") and self._told_to is None:
+                while result.stop_reason not in ("interrupted", "suspended") and self._requested_end is None:
                     # Messages that arrived after the last step are the next prompt.
                     if (message := self._turns.next_prompt()) is None:
                         break
@@ -465,12 +465,12 @@ class BackgroundRun:
                         self._begun.set_result(event.seq)
                     if isinstance(event, UserMessage) and event.request_id is not None:
                         self.heard.add(event.request_id)
-                    if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
-                        self._taken.set_result(event.seq)
+                    if isinstance(event, UserMessage) and event.origin == "user" and not self._prompt_stored.done():
+                        self._prompt_stored.set_result(event.seq)
             assert turns.result is not None, "a run ends with a result"
             return turns.result
         finally:
-            await turns.end(task, interrupt=self._told_to == "cancel")
+            await turns.end(task, interrupt=self._requested_end == "cancel")
 
 
 # Runs start one at a time per event loop: submitting many together must not block everything else.

@@ -156,12 +156,12 @@ def _key(name: str, input: Mapping[str, Any]) -> tuple[str, str]:
 
 @frozen
 class _Answering:
-    known: RecordedCalls
+    recorded_calls: RecordedCalls
     on_new: OnNew
 
 
 class _AnsweredTool(Tool):
-    """A tool whose known calls are answered from the recording."""
+    """A tool whose recorded calls are answered from the recording."""
 
     def __init__(self, inner: BareTool, answering: _Answering) -> None:
         self.name, self.description, self.input_schema = inner.name, inner.description, inner.input_schema
@@ -174,7 +174,7 @@ class _AnsweredTool(Tool):
         return self._inner.parallel
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        known_calls, on_new = self._answering.known, self._answering.on_new
+        known_calls, on_new = self._answering.recorded_calls, self._answering.on_new
         recorded = known_calls.take(self.name, input)
         if recorded is not None:
             return recorded_outcome(recorded)
@@ -206,7 +206,7 @@ class _AnsweredServers:
         self._servers = servers
         self._recorded = recorded
         self._answering = answering
-        self._made: dict[BareTool, BareTool] = {}  # a tool must keep the same wrapper object
+        self._wrappers: dict[BareTool, BareTool] = {}  # a tool must keep the same wrapper object
 
     def hold(self) -> None:
         if self._servers is not None:
@@ -224,7 +224,7 @@ class _AnsweredServers:
         live = [] if self._servers is None else self._servers.tools(may_use)
         names = {tool.name for tool in live}
         tools = [*live, *(tool for tool in self._recorded if tool.name not in names)]
-        return [self._made.setdefault(tool, _AnsweredTool(tool, self._answering)) for tool in tools]
+        return [self._wrappers.setdefault(tool, _AnsweredTool(tool, self._answering)) for tool in tools]
 
     def instructions(self) -> list[tuple[str, str]]:
         return [] if self._servers is None else self._servers.instructions()
@@ -275,16 +275,16 @@ class _EndAtNewCall(Part, KnownSteps):
 
     def __init__(self, run: Run, known_calls: RecordedCalls) -> None:
         super().__init__(run)
-        self._known = known_calls
+        self._recorded_calls = known_calls
 
     def services(self) -> Mapping[type, object]:
         return {KnownSteps: self}
 
     def has(self, name: str, input: Mapping[str, Any]) -> bool:
-        return self._known.has(name, input)
+        return self._recorded_calls.has(name, input)
 
     def why_stopped(self) -> str | None:
-        return None if self._known.new_call is None else f"{self._known.new_call} {NEVER_MADE}"
+        return None if self._recorded_calls.new_call is None else f"{self._recorded_calls.new_call} {NEVER_MADE}"
 
     async def before_step(self) -> None:
         if why := self.why_stopped():

@@ -50,7 +50,7 @@ class AbandonedRequests:
         self._scans = False
         self._scheduled: set[str] = set()
         self._turns = asyncio.Semaphore(TOGETHER)
-        self._taken: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
+        self._in_progress: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
         self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
         self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
         self._at_rest: dict[str, int] = {}  # sessions that need no check until their logs have other ends than these
@@ -117,7 +117,7 @@ class AbandonedRequests:
 
     async def _look_at(self, session_ids: set[str]) -> None:
         """Check sessions: start to resume the requests that two checks found abandoned in the same state."""
-        session_ids = session_ids - self._taken
+        session_ids = session_ids - self._in_progress
         abandoned_seqs: dict[str, int] = await off_loop(True, self._find_left, session_ids)
         for session_id in session_ids - abandoned_seqs.keys():
             self._scheduled.discard(session_id)
@@ -128,7 +128,7 @@ class AbandonedRequests:
                 self._seen[session_id] = seq
                 self._scheduled.add(session_id)
             else:
-                self._taken.add(session_id)
+                self._in_progress.add(session_id)
                 self._desk.keep(self._take_up(session_id, seq))
 
     def _find_left(self, session_ids: set[str]) -> dict[str, int]:
@@ -155,7 +155,7 @@ class AbandonedRequests:
                     if request is not None and request.seq == seq:
                         refusal = request.refusal or await self._go_on_with(request)
         finally:
-            self._taken.discard(session_id)
+            self._in_progress.discard(session_id)
         if refusal is not None:
             self._scheduled.discard(session_id)
             if self._refused.get(session_id) != refusal:

@@ -69,7 +69,7 @@ class RunInput:
     """The fields of a `RunAgentInput` that are used.
 
     `prompt` is the user's prompt, None if the last message is not the user's; `message` is that message verbatim. `answers`
-    maps interrupts (questions) to answers. `known` contains the ids of the agent messages that the client has, `left_out`
+    maps interrupts (questions) to answers. `known_ids` are the ids of the agent messages that the client has, `left_out`
     the names of the ignored fields.
     """
 
@@ -78,7 +78,7 @@ class RunInput:
     prompt: Sequence[Mapping[str, Any]] | None = None
     message: Mapping[str, Any] | None = None
     answers: Mapping[str, str] = field(default_factory=dict)
-    known: Sequence[str] = ()
+    known_ids: Sequence[str] = ()
     left_out: Sequence[str] = ()
 
 
@@ -99,7 +99,7 @@ def read_run_input(data: Any) -> RunInput:
         prompt=_parts(last.get("content")) if is_new else None,
         message=last if is_new else None,
         answers={_id(entry, "interruptId"): _answer(entry) for entry in resume},
-        known=[str(message.get("id")) for message in messages if message.get("role") == "assistant"],
+        known_ids=[str(message.get("id")) for message in messages if message.get("role") == "assistant"],
         left_out=[name for name in _LEFT_OUT if data.get(name)],
     )
 
@@ -182,7 +182,7 @@ def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
     if request is None or request.state in ("queued", "running", "suspended"):
         return request
     last = [message["id"] for message in conversation(events) if message["role"] == "assistant"][-1:]
-    return request if run.known and list(run.known[-1:]) != last else None
+    return request if run.known_ids and list(run.known_ids[-1:]) != last else None
 
 
 def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Json] | None:
@@ -196,13 +196,13 @@ def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Jso
     answer_ids = [message["id"] for message in messages if message["role"] == "assistant"]
     # A partial answer shown when its process died is in no message of the log, but its model request is in the log.
     attempt_ids = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
-    strangers = [each for each in run.known if each not in attempt_ids | said_in_all]
+    strangers = [each for each in run.known_ids if each not in attempt_ids | said_in_all]
     if strangers:
         raise OptionsError(
             f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: send the thread's own messages, or use "
             "another threadId"
         )
-    if list(run.known[-1:]) == answer_ids[-1:]:
+    if list(run.known_ids[-1:]) == answer_ids[-1:]:
         return None
     return messages if run.message is None else [*messages, dict(run.message)]
 

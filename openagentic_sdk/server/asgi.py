@@ -38,10 +38,10 @@ HANDLERS = {**NATIVE, **PROJECTED}
 _PATHS: dict[tuple[int, str | None], list[tuple[tuple[str | None, ...], dict[str, Endpoint]]]] = {}
 for _endpoint in ENDPOINTS:
     _paths = _PATHS.setdefault((len(_endpoint.parts), _endpoint.parts[0] if _endpoint.parts else None), [])
-    _known = next((methods for parts, methods in _paths if parts == _endpoint.parts), None)
-    if _known is None:
-        _paths.append((_endpoint.parts, _known := {}))
-    _known[_endpoint.method] = _endpoint
+    _methods = next((methods for parts, methods in _paths if parts == _endpoint.parts), None)
+    if _methods is None:
+        _paths.append((_endpoint.parts, _methods := {}))
+    _methods[_endpoint.method] = _endpoint
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -136,7 +136,7 @@ class Application:
             more = rate_headers(self.desk) if self.desk.takes_prompts else {}
             call.more_headers += [(name.lower().encode(), value.encode()) for name, value in more.items()]
         if endpoint.query:
-            call.asked = read_query(endpoint.query, call.query)
+            call.query_values = read_query(endpoint.query, call.query)
         await HANDLERS[endpoint.name](call, self._office)
 
     # --- WebSocket -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class HttpCall:
     """An authorized request.
 
     `parts` are the decoded segments of its path, relative to `root`, where the application is mounted. `query` maps the
-    fields of its query to strings, and `asked` those that the route takes to parsed values.
+    fields of its query to strings, and `query_values` those that the route takes to parsed values.
     """
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -71,7 +71,7 @@ class HttpCall:
         self._max_body_bytes = max_body_bytes
         self.parts: tuple[str, ...] = ()
         self.query: dict[str, str] = {}
-        self.asked: dict[str, Any] = {}
+        self.query_values: dict[str, Any] = {}
         self.root = ""
 
     def read_target(self) -> None:

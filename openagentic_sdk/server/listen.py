@@ -145,28 +145,28 @@ class _Lifespan:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._said: asyncio.Queue[AsgiMessage] = asyncio.Queue()
+        self._lifespan_events: asyncio.Queue[AsgiMessage] = asyncio.Queue()
         self._answers: asyncio.Queue[AsgiMessage] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
         self._task = asyncio.create_task(self._run(scope))
-        await self._say("startup")
+        await self._send_lifespan("startup")
 
     async def stop(self) -> None:
-        await self._say("shutdown")
+        await self._send_lifespan("shutdown")
         if self._task is not None:
             await self._task
 
     async def _run(self, scope: dict[str, Any]) -> None:
         with suppress(Exception):  # ASGI: an application that raises at "lifespan" does not support it
-            await self._app(scope, self._said.get, self._answers.put)
+            await self._app(scope, self._lifespan_events.get, self._answers.put)
 
-    async def _say(self, what: str) -> None:
+    async def _send_lifespan(self, what: str) -> None:
         """Send a lifespan event and wait until the application has handled it or turns out not to support it."""
         assert self._task is not None
-        self._said.put_nowait({"type": f"lifespan.{what}"})
+        self._lifespan_events.put_nowait({"type": f"lifespan.{what}"})
         answer = asyncio.create_task(self._answers.get())
         await asyncio.wait({answer, self._task}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():

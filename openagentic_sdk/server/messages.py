@@ -35,7 +35,7 @@ class Messages:
         self._runs = runs
         self._store = desk.store
         self._news = asyncio.Event()  # set for new messages in the store
-        self._handed: set[str] = set()
+        self._delivered: set[str] = set()
         self._is_looking = False
 
     async def put(self, session_id: str, message: dict[str, Any]) -> None:
@@ -76,10 +76,10 @@ class Messages:
                 done.append(message.number)
             elif name in run.heard or (prompt := _prompt_in(message)) is None:
                 done.append(message.number)
-            elif name not in self._handed:
+            elif name not in self._delivered:
                 with suppress(OptionsError):  # the run is starting or ending: the message waits
                     run.send(prompt)
-                    self._handed.add(name)
+                    self._delivered.add(name)
         await self._remove(done)
 
     async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
@@ -94,7 +94,7 @@ class Messages:
             if may_go_on:  # a cancel may have arrived as it parked
                 is_cancelled = await self.cancel_left(session_id, run.first_seq, run.key_file)
             waiting = await self._waiting([session_id])
-            self._handed.difference_update(map(name_of, waiting))
+            self._delivered.difference_update(map(name_of, waiting))
             heard_messages = [m for m in waiting if name_of(m) in run.heard or (_is_cancel(m) and not may_go_on)]
             done = waiting if is_cancelled else heard_messages
             await self._remove([message.number for message in done])

@@ -110,7 +110,7 @@ async def show_response(call: HttpCall, office: Office) -> None:
     """`GET /v1/responses/{id}`: the object in its current state, or its stream after a `sequence_number`."""
     session_id, request, model, echo = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
-    streams, starting_after = call.asked.get("stream", False), call.asked.get("starting_after", 0)
+    streams, starting_after = call.query_values.get("stream", False), call.query_values.get("starting_after", 0)
     await _answer(call, office, session_id, request, fold, streams=streams, waits=False, starting_after=starting_after)
 
 

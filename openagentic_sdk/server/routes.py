@@ -194,7 +194,7 @@ async def list_agents(call: HttpCall, office: Office) -> None:
 
 
 async def list_sessions(call: HttpCall, office: Office) -> None:
-    parameters, query = call.asked, call.asked.get("query")
+    parameters, query = call.query_values, call.query_values.get("query")
     limit = parameters.get("limit", PAGE_ROWS)
     if "offset" in parameters:
         if parameters.keys() & {"after", "state", "archived"}:
@@ -211,7 +211,7 @@ async def list_sessions(call: HttpCall, office: Office) -> None:
 
 async def list_questions(call: HttpCall, office: Office) -> None:
     """List the open questions of all sessions visible to the principal."""
-    page, pairs = await _inbox(call, office, call.asked.get("limit", PAGE_ROWS), call.asked.get("after"))
+    page, pairs = await _inbox(call, office, call.query_values.get("limit", PAGE_ROWS), call.query_values.get("after"))
     questions = [
         {"session_id": row.id, "label": row.label, "updated": row.updated, "question": event_to_dict(question)}
         for row, question in pairs
@@ -247,8 +247,8 @@ def _is_asking(row: SessionSummary) -> bool:
 
 
 async def search(call: HttpCall, office: Office) -> None:
-    limit = call.asked.get("limit", PAGE_ROWS)
-    hits = await office.desk.search(call.principal, call.asked.get("query", ""), limit=limit)
+    limit = call.query_values.get("limit", PAGE_ROWS)
+    hits = await office.desk.search(call.principal, call.query_values.get("query", ""), limit=limit)
     await call.reply(200, {"hits": [vars(hit) for hit in hits]})
 
 
@@ -273,7 +273,7 @@ async def show_context(call: HttpCall, office: Office) -> None:
     """Return how full the model's window is, also during a run."""
     from ..runs.window import session_window
 
-    session_id, window = call.parts[2], call.asked.get("window")
+    session_id, window = call.parts[2], call.query_values.get("window")
     if window == 0:
         raise RequestRefusedError(400, "window is the size of the model's window in tokens, at least 1")
     await office.desk.row(call.principal, session_id)
@@ -287,9 +287,9 @@ async def show_events(call: HttpCall, office: Office) -> None:
     """Return a page of JSON, or server-sent events if the request accepts them."""
     after_seq = cursor_of(call)
     if "text/event-stream" in (call.header("accept") or ""):
-        one_run = "until" in call.asked
+        one_run = "until" in call.query_values
         return await send_events(call, office.desk, office.lines, call.parts[2], after_seq, one_run=one_run)
-    limit = call.asked.get("limit", MAX_PAGE_EVENTS)
+    limit = call.query_values.get("limit", MAX_PAGE_EVENTS)
     events, last_seq = await office.desk.events(call.principal, call.parts[2], after_seq=after_seq, limit=limit)
     lines, size = [], 0
     for event in events:
@@ -346,10 +346,12 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 async def show_list_page(call: HttpCall, office: Office) -> None:
     from ..viewer.page import ListView, build_list
 
-    desk, query, state = office.desk, call.asked.get("query", ""), call.asked.get("state", "")
-    page = await desk.page(call.principal, _keeping(query, state), limit=PAGE_ROWS, after=call.asked.get("after"))
+    desk, query, state = office.desk, call.query_values.get("query", ""), call.query_values.get("state", "")
+    page = await desk.page(
+        call.principal, _keeping(query, state), limit=PAGE_ROWS, after=call.query_values.get("after")
+    )
     agents = [(name, agent.description) for name, agent in desk.agents.items()] if desk.takes_prompts else []
-    is_first = not (query or state or "after" in call.asked)
+    is_first = not (query or state or "after" in call.query_values)
     waiting, pairs = await _inbox(call, office, INBOX_ROWS) if is_first else (page, [])
     inbox = [(row.id, row.label, question) for row, question in pairs if isinstance(question, UserQuestion)]
     is_more = is_first and waiting.next is not None

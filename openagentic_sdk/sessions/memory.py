@@ -53,7 +53,7 @@ class _MemorySession:
     blobs: dict[str, bytes] = field(default_factory=dict)
     checkpoint: bytes | None = None
     epoch: int = 0
-    held: bool = False
+    is_held: bool = False
 
 
 class MemorySessionStore(SessionStore):
@@ -76,14 +76,14 @@ class MemorySessionStore(SessionStore):
 
     def open_writer(self, session_id: str) -> SessionWriter:
         with self._guard:
-            if self._session(session_id).held:
+            if self._session(session_id).is_held:
                 raise SessionLockedError(session_id, "another run in this process")
             return self.take_over(session_id)
 
     def take_over(self, session_id: str) -> SessionWriter:
         with self._guard:
             session = self._session(session_id)
-            session.held = True
+            session.is_held = True
             session.epoch += 1
             return _MemoryWriter(self, session_id, session)
 
@@ -111,7 +111,7 @@ class MemorySessionStore(SessionStore):
         return self._session(session_id).summary
 
     def is_held(self, session_id: str) -> bool:
-        return self._session(session_id).held
+        return self._session(session_id).is_held
 
     def session_exists(self, session_id: str) -> bool:
         return is_possible_id(session_id) and session_id in self._sessions
@@ -251,4 +251,4 @@ class _MemoryWriter(SessionWriter):
             self._open = False
             with self._store._guard:
                 if self._session.epoch == self.epoch:
-                    self._session.held = False
+                    self._session.is_held = False

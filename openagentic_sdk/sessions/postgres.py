@@ -374,8 +374,8 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             yield page
             chosen, keys = page, keys_with_words(query)
             if keys is not None:
-                behind = update_index(self._call, self._row_texts, self.index_progress, at_most=_LIST_UPDATES)
-                if behind is not None and behind < _LIST_UPDATES:
+                stale_count = update_index(self._call, self._row_texts, self.index_progress, at_most=_LIST_UPDATES)
+                if stale_count is not None and stale_count < _LIST_UPDATES:
                     chosen = partial(page, keys=keys)
             yield from repeat(chosen)
 

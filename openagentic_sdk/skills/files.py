@@ -141,7 +141,7 @@ class FolderListings:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, tuple[tuple[int, int, int], tuple[list[FoundFile], list[FoundFile]]]] = {}
+        self._cached_folders: dict[str, tuple[tuple[int, int, int], tuple[list[FoundFile], list[FoundFile]]]] = {}
 
     def list_folder(
         self, folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
@@ -153,12 +153,12 @@ class FolderListings:
             problems.append((folder, f"cannot be listed: {error.strerror}"))
             return [], []
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        entry = self._known.get(folder)
+        entry = self._cached_folders.get(folder)
         if entry is not None and entry[0] == stamp:
             return entry[1]
         folders, files, is_whole = _list_folder(folder, real, bounds, problems)
         if is_whole and self._clock.now() - status.st_ctime > SAME_TICK_S:
-            self._known[folder] = (stamp, (folders, files))
+            self._cached_folders[folder] = (stamp, (folders, files))
         return folders, files
 
 

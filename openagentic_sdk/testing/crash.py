@@ -110,7 +110,7 @@ class World:
         store = MemorySessionStore()
         vars(store).update((name, value) for name, value in vars(self._memory).items() if name[0] == "_")
         for session in store._sessions.values():
-            session.held = False
+            session.is_held = False
             session.epoch += 1  # so that a surviving thread of an earlier life cannot write
         self._memory = store
         return _make_mortal(store, life)
@@ -311,7 +311,7 @@ def crash_report(
     try:
         first = Life(world)
         reference = _outcome(world, first, _live(build, first), ())
-        moments = [Moment(n, behind, what) for n, what in enumerate(first.seen, 1) for behind in (False, True)]
+        moments = [Moment(n, is_behind, what) for n, what in enumerate(first.seen, 1) for is_behind in (False, True)]
         standard = _Standard.of(reference)
         broken = list(_judge(standard, reference, {}, check))
     finally:

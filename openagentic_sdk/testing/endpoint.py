@@ -116,7 +116,7 @@ class CachingEndpoint:
         self._checks_binding = checks_binding
         self._knows_drop_block = knows_drop_block
         self._min_tokens = min_tokens
-        self._held: set[str] = set()
+        self._cached_digests: set[str] = set()
         self._guard = threading.Lock()
 
     def __enter__(self) -> CachingEndpoint:
@@ -214,11 +214,13 @@ class CachingEndpoint:
         )
         model = str(request.body.get("model"))
         digests = {place: f"{model} {prompt_sha256(request.parts[: place + 1])}" for place in {*lookup_places, *places}}
-        cached_tokens = max((ends[place] for place in lookup_places if digests[place] in self._held), default=0)
+        cached_tokens = max(
+            (ends[place] for place in lookup_places if digests[place] in self._cached_digests), default=0
+        )
         request.cached_tokens = cached_tokens if is_marking else cached_tokens // STEP_TOKENS * STEP_TOKENS
         if request.cached_tokens < self._min_tokens:
             request.cached_tokens = 0
-        self._held |= {digests[place] for place in places if ends[place] >= self._min_tokens}
+        self._cached_digests |= {digests[place] for place in places if ends[place] >= self._min_tokens}
 
 
 def _deferral_fault(body: Mapping[str, Any]) -> str | None:

@@ -134,7 +134,7 @@ class ReplayProvider:
         self._strict = strict
         self._digest = RequestDigest()
         self._step: RecordedStep | None = None
-        self._asked: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}  # the requests that differed
+        self._differing_requests: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}
 
     def expect(self, step: RecordedStep) -> None:
         """Set the next expected request."""
@@ -182,7 +182,7 @@ class ReplayProvider:
             recorded = next(rebuilt, recorded)
         if self._digest.of(model, messages, tools) == recorded:
             return
-        self._asked[seq] = model, messages, tools
+        self._differing_requests[seq] = model, messages, tools
         difference = RequestDifference(step.request.step, seq, self.diff(seq))
         self.differences.append(difference)
         if self._strict:
@@ -201,9 +201,10 @@ class ReplayProvider:
         if not recorded.matches:
             return "(the log itself no longer rebuilds the request: it was changed after it was recorded)"
         before = _lines(recorded.model, recorded.messages, recorded.tools)
-        for then, now in (places or {}).items():
-            before = [line.replace(then, now) for line in before]
-        return "\n".join(difflib.unified_diff(before, _lines(*self._asked[seq]), "recorded", "now", lineterm="", n=1))
+        for recorded_place, now in (places or {}).items():
+            before = [line.replace(recorded_place, now) for line in before]
+        request = _lines(*self._differing_requests[seq])
+        return "\n".join(difflib.unified_diff(before, request, "recorded", "now", lineterm="", n=1))
 
 
 def _lines(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[str]:

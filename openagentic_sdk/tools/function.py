@@ -111,7 +111,7 @@ class FunctionTool(Tool, Generic[P, R]):
             raise OptionsError("a tool needs a name, and a lambda has none: write a function, or tool(name=...)")
         self.description = description or inspect.getdoc(called) or self.name
         self.effect, self.allowed_callers = effect, allowed_callers
-        self._given = (name, description, effect, allowed_callers, labels)
+        self._settings = (name, description, effect, allowed_callers, labels)
         self._context_name: str | None = None
         self._is_unbound = isinstance(function, classmethod) or _is_method(function)
         if not self._is_unbound:
@@ -183,7 +183,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def bound_to(self, instance: Any, owner: Any = None) -> FunctionTool[..., R]:
         """The tool of a method of this object, or class."""
         function: Any = self.function
-        return FunctionTool(function.__get__(instance, owner), *self._given)
+        return FunctionTool(function.__get__(instance, owner), *self._settings)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

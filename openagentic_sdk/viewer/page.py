@@ -159,7 +159,7 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
     today = time.localtime()[:3]
     lines, total_usd = [], 0.0
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
-        then = time.localtime(row.updated)
+        local_time = time.localtime(row.updated)
         cells = (
             (f"state {row.state}", row.state),
             ("number detail", str(row.steps)),
@@ -167,7 +167,7 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
             ("number detail", "" if row.cost_usd is None else f"${row.cost_usd:.4f}"),
             ("detail", on_one_line(row.model or "")),
             ("detail folder", on_one_line(row.cwd or "")),
-            ("", time.strftime("%H:%M" if then[:3] == today else "%Y-%m-%d", then)),
+            ("", time.strftime("%H:%M" if local_time[:3] == today else "%Y-%m-%d", local_time)),
         )
         address = f"{view.root}/sessions/{quote(row.id, safe='')}"
         link = f'<a href="{html.escape(address)}">{_shown(row.label)}</a>'

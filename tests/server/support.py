@@ -190,7 +190,7 @@ async def until_received(application: Application, count: int = 1) -> None:
     """Wait until runs have received this many messages; the models get them with the next steps, not as later prompts."""
 
     async def look() -> bool:
-        return len(application.desk.messages._handed) == count
+        return len(application.desk.messages._delivered) == count
 
     await until(look)
 

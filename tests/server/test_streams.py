@@ -256,7 +256,7 @@ class TwoServers(unittest.TestCase):
         for text in ("Sugar.", "Two lumps."):
             answer = one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": text})
             self.assertEqual(answer.status, 202)
-        until(lambda: len(two.application.desk.messages._handed) == 2, "the run has received both", WAIT_S)
+        until(lambda: len(two.application.desk.messages._delivered) == 2, "the run has received both", WAIT_S)
         self.gate.open.set()
         self.until(one, session_id, "idle")
         said = [event for event in one.store.read_events(session_id) if isinstance(event, UserMessage)]
@@ -272,7 +272,7 @@ class TwoServers(unittest.TestCase):
         session_id = self.start_and_answer(one, two)
         run = two.application.desk._runs[session_id]
         self.assertTrue(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
-        until(lambda: run._told_to == "cancel", "the other server has taken the cancel", WAIT_S)
+        until(lambda: run._requested_end == "cancel", "the other server has taken the cancel", WAIT_S)
         self.gate.open.set()  # a tool that runs in a thread ends only by itself
         self.until(one, session_id, "idle")
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")

@@ -198,7 +198,7 @@ class LivePage(unittest.TestCase):
         page.fill("#prompt", "Quickly!")
         page.keyboard.press("Enter")
         messages = self.served.application.desk.messages
-        until(lambda: messages._handed, "the run has received it, and takes it with its next step", WAIT_S)
+        until(lambda: messages._delivered, "the run has received it, and takes it with its next step", WAIT_S)
         self.gate.open.set()
         page.locator(".prompt").filter(has_text="Quickly!").wait_for()
         page.locator("#status").filter(has_text="Nothing runs").wait_for()

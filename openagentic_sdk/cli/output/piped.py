@@ -21,7 +21,7 @@ class PipedLines:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._kept = b""
+        self._buffer = b""
         self._ended = False
 
     async def next_line(self, wait: Callable[[int], Awaitable[None]]) -> str | None:
@@ -40,18 +40,18 @@ class PipedLines:
         return self._take()
 
     def _has_line(self) -> bool:
-        return self._ended or b"\n" in self._kept
+        return self._ended or b"\n" in self._buffer
 
     def _read(self) -> None:
         data = os.read(self._descriptor, _MOST_AT_ONCE)
         self._ended = not data
-        self._kept += data
+        self._buffer += data
 
     def _take(self) -> str | None:
-        line, end, rest = self._kept.partition(b"\n")
+        line, end, rest = self._buffer.partition(b"\n")
         if not end and not line:
             return None
-        self._kept = rest
+        self._buffer = rest
         return line.removesuffix(b"\r").decode(sys.stdin.encoding or "utf-8", "replace")
 
 

@@ -59,7 +59,7 @@ class EventPrinter:
     def __init__(self, screen: Screen, *, transcript: bool = False, window: int | None = None) -> None:
         self._screen = screen
         self._transcript = transcript
-        self._known = environment_redactor()
+        self._redactor = environment_redactor()
         self.meter = WindowMeter(window)
         self._cwd = ""
         self._uses: dict[str, ToolUse] = {}
@@ -74,7 +74,7 @@ class EventPrinter:
         self.meter.take(event)
         printer = _PRINTERS.get(event.type)
         if printer is not None:
-            printer(self, shown(event, self._known))
+            printer(self, shown(event, self._redactor))
         elif (note := note_of(event)) is not None:
             self._line(f"  {note[0]}", note[1], self._depth(event))
             if self._transcript and isinstance(event, SessionCompacted):
@@ -139,7 +139,7 @@ class EventPrinter:
         self._unsettled = text[cut:]
         return printable(text[:cut])
 
-    def _thought(self, event: ReasoningDelta) -> None:
+    def _show_reasoning(self, event: ReasoningDelta) -> None:
         if self._screen.is_terminal and not self._thinking and event.parent_tool_use_id is None:
             self._line("thinking ...", "dim")
         self._thinking = True
@@ -288,7 +288,7 @@ _PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
     AssistantMessage.type: EventPrinter._message,
     ModelResponse.type: EventPrinter._response,
     ModelRetry.type: EventPrinter._retry,
-    ReasoningDelta.type: EventPrinter._thought,
+    ReasoningDelta.type: EventPrinter._show_reasoning,
     Result.type: EventPrinter._end,
     SystemInit.type: EventPrinter._init,
     TodoUpdated.type: EventPrinter._todos,

@@ -61,7 +61,7 @@ class Screen:
         self._column = 0
         self._below: Sequence[str] = ()
         self._drawn: Sequence[str] = ()
-        self._held = 0
+        self._hide_count = 0
         self._size, self._measure_at = os.terminal_size((80, 24)), 0.0
         self._cut: tuple[Sequence[str], os.terminal_size, Sequence[str]] = (), self._size, ()
 
@@ -161,7 +161,7 @@ class Screen:
             return
         erased = self._erased()
         self._below = list(rows)
-        if self._held:
+        if self._hide_count:
             return
         self._out.write(self._in_one(erased + self._redrawn()))
         self._out.flush()
@@ -170,11 +170,11 @@ class Screen:
     def nothing_below(self) -> Iterator[None]:
         """Hide the status rows while something else uses the terminal."""
         self._out.write(self._erased())
-        self._held += 1
+        self._hide_count += 1
         try:
             yield
         finally:
-            self._held -= 1
+            self._hide_count -= 1
 
     def _in_one(self, text: str) -> str:
         return _BEGIN + text + _END if self.can_rewrite and (self._drawn or "\x1b[J" in text) else text
@@ -198,7 +198,7 @@ class Screen:
         return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J" + self._open
 
     def _redrawn(self) -> str:
-        if not self._below or self._held:
+        if not self._below or self._hide_count:
             return ""
         size = self._measured()
         if self._cut[:2] != (self._below, size):

@@ -47,7 +47,7 @@ class Console:
         self.show_output: Callable[[], None] = lambda: None
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._box: tuple[Box, asyncio.Future[str]] | None = None
-        self._asked: list[str] = []  # the rows of the open question
+        self._question_rows: list[str] = []  # the rows of the open question
         self._one_at_a_time = asyncio.Lock()
         self._keyboard = Keyboard(self._press)
         self._still = asyncio.Event()  # no key was pressed for a while
@@ -82,8 +82,8 @@ class Console:
         """Ask a question in place; an empty answer if the person dismisses it."""
         async with self._one_at_a_time:
             styled = self.screen.styled
-            self._asked = asked_rows(question, self.screen, self.printer.cwd)
-            self.screen.lines(self._asked)
+            self._question_rows = asked_rows(question, self.screen, self.printer.cwd)
+            self.screen.lines(self._question_rows)
             try:
                 # Keys that were typed before the question appeared must not answer it.
                 self._keyboard.take_typed()
@@ -94,7 +94,7 @@ class Console:
                 self.draw()
                 reply = await answer
             finally:
-                self._box, self._asked = None, []
+                self._box, self._question_rows = None, []
                 self.draw()
             self.screen.line(styled(f"  → {on_one_line(reply, 300) or '(no answer)'}", "dim"))
             return reply
@@ -134,7 +134,7 @@ class Console:
             else:
                 self.screen.begin_anew()
             if key.name != "resize":
-                self.screen.lines(self._asked)
+                self.screen.lines(self._question_rows)
             self.draw()
         self._still.clear()
         if self._until_still is not None:

@@ -203,9 +203,9 @@ class LineEditor:
                 if first <= self.cursor < last or (self.cursor == last and is_last_piece):
                     here = len(rows)
                     offset = self.cursor - first
-                    behind = self._behind_letter() - first if offset < len(piece) else offset
-                    under = on_one_line(piece[offset:behind]) or " "
-                    row = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[behind:])
+                    letter_end = self._behind_letter() - first if offset < len(piece) else offset
+                    under = on_one_line(piece[offset:letter_end]) or " "
+                    row = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[letter_end:])
                 rows.append((indent if rows else mark) + row)
             at += len(line) + 1
         first_row = max(0, min(here - MAX_ROWS // 2, len(rows) - MAX_ROWS))

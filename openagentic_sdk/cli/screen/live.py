@@ -114,7 +114,7 @@ class LivePrinter(EventPrinter):
 
     def show(self, event: Event) -> None:
         """Print one event, or only count it if it is a subagent's."""
-        event = shown(event, self._known)
+        event = shown(event, self._redactor)
         self.meter.take(event)
         act = _ACTS.get(event.type)
         if self._coming and not isinstance(event, AssistantDelta):
@@ -229,10 +229,10 @@ class LivePrinter(EventPrinter):
         took = f" {seconds(event.duration_s)}" if event.duration_s is not None and event.duration_s >= 0.1 else ""
         folded = f" ({call.calls} calls)" if call is not None and call.calls else ""
         number = self.outputs.keep(call.number if call else None, f"{name} {about}".strip(), event)
-        behind = f"{folded}{took} [{number}]"
-        room = self._screen.width - len(name) - text_width(behind) - 4
+        suffix = f"{folded}{took} [{number}]"
+        room = self._screen.width - len(name) - text_width(suffix) - 4
         shown_about = shortened(on_one_line(about, 1_000), room) if room > 3 else ""
-        self._line(f"{styled(mark, style)} {styled(name, 'bold')} {shown_about}{styled(behind, 'dim')}")
+        self._line(f"{styled(mark, style)} {styled(name, 'bold')} {shown_about}{styled(suffix, 'dim')}")
         if event.error_message:
             self._line(
                 f"    {on_one_line(event.error_message, MAX_ERROR_CHARS)}", "red" if style == "red" else "yellow"
@@ -363,7 +363,7 @@ class CallOutputs:
     def __init__(self) -> None:
         self.has_greeted = False
         self._last = 0
-        self._kept: deque[tuple[int, str, str]] = deque(maxlen=MAX_KEPT_CALLS)
+        self._kept_outputs: deque[tuple[int, str, str]] = deque(maxlen=MAX_KEPT_CALLS)
 
     def next_number(self) -> int:
         """The number for the next call."""
@@ -373,21 +373,21 @@ class CallOutputs:
     def keep(self, number: int | None, title: str, result: ToolResult) -> int:
         """Store a call's output; return its number."""
         number = self.next_number() if number is None else number
-        self._kept.append((number, title, output_text(result)[:MAX_KEPT_CHARS]))
+        self._kept_outputs.append((number, title, output_text(result)[:MAX_KEPT_CHARS]))
         return number
 
     def text(self, number: int) -> str | None:
         """The full output of a call, None if it is not stored."""
-        return next((text for each, _, text in self._kept if each == number), None)
+        return next((text for each, _, text in self._kept_outputs if each == number), None)
 
     def title(self, number: int) -> str:
         """A description of the call."""
-        return next((title for each, title, _ in self._kept if each == number), "")
+        return next((title for each, title, _ in self._kept_outputs if each == number), "")
 
     @property
     def newest(self) -> int | None:
         """The number of the call that ended last."""
-        return self._kept[-1][0] if self._kept else None
+        return self._kept_outputs[-1][0] if self._kept_outputs else None
 
 
 def output_text(result: ToolResult) -> str:

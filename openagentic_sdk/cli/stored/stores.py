@@ -71,11 +71,11 @@ class Progress:
 
     def __init__(self, text: str = "indexing {whole:,} sessions: {done:,} done") -> None:
         self._text = text
-        self._told, self._wait_s = time.monotonic(), 1.0
+        self._printed_at, self._wait_s = time.monotonic(), 1.0
 
     def __call__(self, done: int, whole: int = 0) -> None:
-        if time.monotonic() - self._told >= self._wait_s:
-            self._told, self._wait_s = time.monotonic(), min(10.0, self._wait_s * 1.3)
+        if time.monotonic() - self._printed_at >= self._wait_s:
+            self._printed_at, self._wait_s = time.monotonic(), min(10.0, self._wait_s * 1.3)
             print(self._text.format(done=done, whole=whole), file=sys.stderr, flush=True)
 
 

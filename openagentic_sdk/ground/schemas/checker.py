@@ -120,7 +120,7 @@ class Node:
         self.children: dict[str, Any] = {}
         self.target: Node | None = None
         self.targets: dict[str, Node] = {}
-        self.checks: list[tuple[Check, ...]] = [(Node._never,) if schema is False else ()] * len(KINDS)
+        self.checks: list[tuple[Check, ...]] = [(Node._reject_all,) if schema is False else ()] * len(KINDS)
 
     def check(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         run.left -= 1
@@ -187,7 +187,7 @@ class Node:
     # --- any kind of value -------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _never(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
+    def _reject_all(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return Fault(path, "is not allowed here")
 
     def _wrong_type(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:

@@ -54,25 +54,25 @@ class Expression:
 
     def __init__(self, pattern: str) -> None:
         reader = _ExpressionReader(pattern)
-        self._ahead: list[tuple[bool, _Automaton]] = []
-        while reader.begins(("(?=", "(?!"), after_start=not self._ahead):
+        self._lookaheads: list[tuple[bool, _Automaton]] = []
+        while reader.begins(("(?=", "(?!"), after_start=not self._lookaheads):
             is_wanted = reader.take(3).endswith("=")
-            self._ahead.append((is_wanted, _Automaton(("all", [("at", "^"), reader.choice()]))))
+            self._lookaheads.append((is_wanted, _Automaton(("all", [("at", "^"), reader.choice()]))))
             reader.expect(")")
         part = reader.choice()
         if reader.rest():
             raise ValueError("it closes a group that was not opened")
-        if self._ahead and part[0] == "any":
+        if self._lookaheads and part[0] == "any":
             raise ValueError("its lookahead is inside one of several alternatives")
-        self._main = _Automaton(("all", [("at", "^"), part]) if self._ahead else part)
-        self.size = self._main.size + sum(automaton.size for _, automaton in self._ahead)
+        self._main = _Automaton(("all", [("at", "^"), part]) if self._lookaheads else part)
+        self.size = self._main.size + sum(automaton.size for _, automaton in self._lookaheads)
         if self.size > MAX_STATES:
             raise ValueError(f"it needs more than {MAX_STATES:,} states")
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         """Whether the pattern occurs in the text; `spend` receives the number of steps before they are taken."""
         return all(
-            automaton.is_in(text, spend) == must_match for must_match, automaton in self._ahead
+            automaton.is_in(text, spend) == must_match for must_match, automaton in self._lookaheads
         ) and self._main.is_in(text, spend)
 
 
@@ -336,29 +336,29 @@ class _Automaton:
         return frozenset(after), total_cost // 2
 
 
-def _add(part: Part, then: int, states: list[_State]) -> int:
-    """Add the states of a part that leads to the state `then`; return the number of its first state."""
+def _add(part: Part, next_state: int, states: list[_State]) -> int:
+    """Add the states of a part that leads to the state `next_state`; return the number of its first state."""
     kind = part[0]
     if kind == "all":
         for inner in reversed(part[1]):
-            then = _add(inner, then, states)
-        return then
+            next_state = _add(inner, next_state, states)
+        return next_state
     if kind == "times":
         _, inner, least, most = part
         if most is None:
-            again: list[int] = [then]
+            again: list[int] = [next_state]
             states.append((None, "", again, 1))
-            then = len(states) - 1
-            again.append(_add(inner, then, states))
-        end = then
+            next_state = len(states) - 1
+            again.append(_add(inner, next_state, states))
+        end = next_state
         for _ in range(0 if most is None else most - least):
-            states.append((None, "", (_add(inner, then, states), end), 1))
-            then = len(states) - 1
+            states.append((None, "", (_add(inner, next_state, states), end), 1))
+            next_state = len(states) - 1
         for _ in range(least):
-            then = _add(inner, then, states)
-        return then
+            next_state = _add(inner, next_state, states)
+        return next_state
     if kind == "any":
-        states.append((None, "", [_add(inner, then, states) for inner in part[1]], 1))
+        states.append((None, "", [_add(inner, next_state, states) for inner in part[1]], 1))
     else:
-        states.append((part[1], "", (then,), part[2]) if kind == "char" else (None, part[1], (then,), 1))
+        states.append((part[1], "", (next_state,), part[2]) if kind == "char" else (None, part[1], (next_state,), 1))
     return len(states) - 1

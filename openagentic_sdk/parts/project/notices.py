@@ -72,13 +72,13 @@ _ALIKE: dict[str, tuple[_Alike, ...]] = {
 def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
     """One finding per reason, without those that do not affect a run; `kind` is the kind of the files."""
     loud: list[Diagnostic] = []
-    aside: list[Diagnostic] = []
+    quiet_notes: list[Diagnostic] = []
     for note in notes:
-        (aside if note.code in QUIET else loud).append(note)
-    words = dict.fromkeys(word_of(note) for note in aside if note.code == ASIDE and kind == "settings")
+        (quiet_notes if note.code in QUIET else loud).append(note)
+    words = dict.fromkeys(word_of(note) for note in quiet_notes if note.code == ASIDE and kind == "settings")
     if words:
         text = f"only Claude Code's own programs use {', '.join(words)}: `openagentic-sdk doctor --project` has details"
-        first = next(note for note in aside if note.code == ASIDE)
+        first = next(note for note in quiet_notes if note.code == ASIDE)
         loud.append(replace(first, code="settings-key", message=text))
     return grouped(loud)
 

@@ -59,7 +59,7 @@ class ClaudeSessionStore:
         self._store = store
         self._fold = fold or fold_session_summary
         self._clock = clock or SystemClock()
-        self._known: dict[str, _LogState] = {}
+        self._log_states: dict[str, _LogState] = {}
         self._newest = 0
         self._turns = InTurn()
 
@@ -135,9 +135,9 @@ class ClaudeSessionStore:
 
     def _catch_up(self, session_id: str) -> _LogState:
         created_at = self._store.read_metadata(session_id)["created_at"]
-        log = self._known.get(session_id)
+        log = self._log_states.get(session_id)
         if log is None or log.created_at != created_at:
-            log = self._known[session_id] = _LogState(created_at)
+            log = self._log_states[session_id] = _LogState(created_at)
         for event in self._store.iter_events(session_id, after_seq=log.last_seq):
             # A title set through our own API is not an entry, but it counts.
             log.last_seq = event.seq or log.last_seq
@@ -181,7 +181,7 @@ class ClaudeSessionStore:
         main = session_id_of(key)
         children = [] if key.get("subpath") else self._store.list_children(main)
         for session_id in (*children, main):
-            self._known.pop(session_id, None)
+            self._log_states.pop(session_id, None)
             with suppress(SessionNotFoundError):
                 self._store.delete_session(session_id)
 

@@ -259,8 +259,8 @@ def rewind_session(
     if not files:
         return append_signed(store, session_id, tail, seal, expected_seq=last_seq)[-1]
     restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal, tail=tail)
-    behind = store.iter_events(session_id, after_seq=restored.seq or 0)
-    return next(event for event in behind if isinstance(event, SessionRewound))
+    later_events = store.iter_events(session_id, after_seq=restored.seq or 0)
+    return next(event for event in later_events if isinstance(event, SessionRewound))
 
 
 def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:

@@ -81,11 +81,11 @@ class Promise(Generic[R]):
 
 
 class Branch(Promise[Any]):
-    """One coroutine of a body. `path` is the prefix of its steps' ids, `made` counts them."""
+    """One coroutine of a body. `path` is the prefix of its steps' ids, `step_count` their number so far."""
 
     def __init__(self, body: FlowBody, work: Coroutine[Any, Any, Any], path: str) -> None:
         super().__init__(body)
-        self.path, self.made = path, 0
+        self.path, self.step_count = path, 0
         self._work = work
         body.works.add(work)
         self._has_begun = False
@@ -94,8 +94,8 @@ class Branch(Promise[Any]):
 
     def next_id(self) -> str:
         """The id of the next step that this branch creates."""
-        self.made += 1
-        return f"{self.path}{self.made}"
+        self.step_count += 1
+        return f"{self.path}{self.step_count}"
 
     def begin(self) -> None:
         if not self._has_begun:
@@ -272,15 +272,15 @@ class FlowBody:
     """The state of one workflow's body.
 
     `ready` are the branches that can continue, `current` is the one being advanced, `works` are all unfinished coroutines.
-    `made` maps the numbers of the steps created to their places in the code, `idle` maps promises that were created and not
-    awaited so far to their names.
+    `step_places` maps the numbers of the steps created to their places in the code, `idle` maps promises that were created
+    and not awaited so far to their names.
     """
 
     def __init__(self) -> None:
         self.ready: deque[Branch] = deque()
         self.current: Branch | None = None
         self.works: set[Any] = set()
-        self.made: dict[str, str] = {}
+        self.step_places: dict[str, str] = {}
         self.idle: dict[Promise[Any], str] = {}
         self.guard = GUARD.get()
 

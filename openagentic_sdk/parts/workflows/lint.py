@@ -211,7 +211,7 @@ class _Module:
         self._tree = ast.parse(source, path)
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
         self._lines = io.TextIOWrapper(io.BytesIO(source), encoding).read().split("\n")
-        self._found: dict[tuple[int, int, str], LintFinding] = {}
+        self._findings: dict[tuple[int, int, str], LintFinding] = {}
         self._allowed = {
             token.start[0]: frozenset((match[1] or "").replace(",", " ").split())
             for token in tokenize.tokenize(io.BytesIO(source).readline)
@@ -225,8 +225,8 @@ class _Module:
             for kind in sorted(kinds - KINDS):
                 kind_names = ", ".join(sorted(KINDS))
                 message = f"there is no kind {kind!r} to allow: there are {kind_names}"
-                self._found[line, 1, message] = LintFinding(self.path, line, 1, "allow", message)
-        return [self._found[key] for key in sorted(self._found)]
+                self._findings[line, 1, message] = LintFinding(self.path, line, 1, "allow", message)
+        return [self._findings[key] for key in sorted(self._findings)]
 
     def _discover(self, body: Sequence[ast.stmt], scope: _Scope, owner: _Local | None) -> None:
         """Bind the names of a body, then check the workflows that are defined in it, at any depth."""
@@ -253,7 +253,7 @@ class _Module:
         text = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""
         column = len(text.encode()[: node.col_offset].decode(errors="replace")) + 1
         finding = LintFinding(self.path, node.lineno, column, kind, message, function, workflow)
-        self._found.setdefault((node.lineno, column, message), finding)
+        self._findings.setdefault((node.lineno, column, message), finding)
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_FunctionNode | ast.ClassDef]:

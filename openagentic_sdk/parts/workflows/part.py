@@ -135,7 +135,7 @@ class WorkflowPart(PackagePart):
     async def _drive(self) -> None:
         """Run the body to its end. Always raises `RunStopped`: the end of the body is the end of the run."""
         run, ended = self.run, self.log.fold.ended
-        self.work.known = run.parts.services.find(KnownSteps)
+        self.work.known_steps = run.parts.services.find(KnownSteps)
         if ended is not None and not self._rules.replays:
             run.view.last_text, self._value = ended.final_text, ended.structured_output
             raise RunStopped("end")
@@ -198,14 +198,14 @@ class WorkflowPart(PackagePart):
             await self._advance()
             if self.log.failure is not None:
                 raise self.log.failure
-            if work.known is not None and (why := work.known.why_stopped()):
+            if work.known_steps is not None and (why := work.known_steps.why_stopped()):
                 raise RunStopped("interrupted", why)
             if work.due and not root.is_done:
                 await self._hand_out(heappop(work.due)[1], root)
                 continue
             if not has_caught_up:  # before any new step or the end, the body must have created all steps of its log
                 has_caught_up = True
-                check_made(self.log.fold, self.body.made)
+                check_made(self.log.fold, self.body.step_places)
             if root.is_done:
                 return
             if self._rules.replays:

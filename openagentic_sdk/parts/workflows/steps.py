@@ -187,10 +187,11 @@ def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, maske
     use = record.use
     if use.name == plan.name and (use.input == plan.input or use.input == masked(plan.input)):
         return
-    then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
+    recorded_step, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
     raise WorkflowChangedError(
-        f"the workflow's code differs from the code that wrote this log: its step {number} was {then} and is now {now}. "
-        'Put new code under `if flow.version("..."):` and keep the old code in the other branch, or start a new session',
+        f"the workflow's code differs from the code that wrote this log: its step {number} was {recorded_step} and is now "
+        f'{now}. Put new code under `if flow.version("..."):` and keep the old code in the other branch, or start a new '
+        "session",
         step=number,
     )
 
@@ -215,12 +216,12 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
         if use.name == "wait_for" and event.startswith(END_OF_STEP) and steps.is_open(event.removeprefix(END_OF_STEP)):
             continue  # the body waits for the end of that step's run once the step, which is repeated, has enqueued it
         before = [other for other in body_steps if other.rpartition("-")[0] == branch]
-        behind = (
+        position = (
             f"after step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch"
         )
         raise WorkflowChangedError(
             f"the workflow's code differs from the code that wrote this log: its step {number} was "
-            f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is no longer made, {behind}. "
+            f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is no longer made, {position}. "
             'Keep it where `flow.version("...")` is False, or start a new session. If it followed the failure of an '
             "earlier step "
             "that was retried, rewind the session to before that failure",

@@ -44,7 +44,7 @@ class StepsAtWork(StepLedger):
         self._cancelled: list[Step] = []  # their tasks have ended
         self.tasks: dict[asyncio.Task[None], Step] = {}
         self.news = asyncio.Event()
-        self.known: KnownSteps | None = None
+        self.known_steps: KnownSteps | None = None
         self._run, self._log = run, log
         self._inbox = WorkflowInbox(run.session_id, reads=True)
         self._calls: dict[str, Step] = {}  # by the id of their current calls
@@ -161,7 +161,7 @@ class StepsAtWork(StepLedger):
     def wait_s(self, step: Step) -> float:
         """Seconds until the step may run; infinite if it waits for an event."""
         due, plan = step.recorded_due, step.plan
-        if self.known is not None and self.known.has(plan.name, plan.input):
+        if self.known_steps is not None and self.known_steps.has(plan.name, plan.input):
             return 0.0
         if step.plan.event is not None and step.event is None:
             return math.inf if due is None else max(0.0, due - self.now())

@@ -256,7 +256,7 @@ class _Log:
         self._session_id = session_id
         self._init: SystemInit | None = None
         self._policy: Mapping[str, Any] | None = None
-        self._told: Mapping[str, Any] | None = None  # the policy as recorded in the log
+        self._recorded_policy: Mapping[str, Any] | None = None  # the policy as recorded in the log
         self._uses: dict[str, ToolUse] = {}
         self._hooks: dict[str, list[Mapping[str, Any]]] = {}
         self._waiting: dict[str, RecordedCall] = {}  # until its start shows the input, or how the call acts
@@ -269,7 +269,7 @@ class _Log:
         """Process an event; return the calls that are completely known by then."""
         match event:
             case SystemInit():
-                self._init, self._policy, self._told = event, None, None
+                self._init, self._policy, self._recorded_policy = event, None, None
             case ToolUse():
                 self._uses[event.tool_use_id] = event
             case HookEvent() if event.tool_use_id is not None:
@@ -338,7 +338,7 @@ class _Log:
         details = event.details
         policy = details.get("policy")
         if isinstance(policy, Mapping):
-            self._policy, self._told = None, policy
+            self._policy, self._recorded_policy = None, policy
         facts = self._facts(as_mapping(details.get("facts")), event.name)
         asked_digest = details.get("asked_about_sha256")
         digest = asked_digest if isinstance(asked_digest, str) else event.input_sha256
@@ -401,7 +401,7 @@ class _Log:
     def _policy_of(self, decision: PermissionDecision | None) -> Mapping[str, Any]:
         """The policy in force, the same object as long as it is unchanged; for an older log, its mode without rules."""
         if self._policy is None:
-            init, policy = self._init, self._told
+            init, policy = self._init, self._recorded_policy
             cwd = init.cwd if init is not None else "/"
             if policy is None:
                 mode = (init.permission_mode if init is not None else None) or (

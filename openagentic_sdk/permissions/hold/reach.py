@@ -92,13 +92,13 @@ def _unknown_words(
     for name, argv, cwds in rows:
         if name in WRAPPERS and name not in ("xargs", "parallel"):
             continue  # its words belong to the command that it runs, which has its own row
-        writes, never = name in WRITERS, _never_reads(name, argv)
+        writes, never_reads = name in WRITERS, _never_reads(name, argv)
         for before, word in pairwise(argv):
-            if UNKNOWN in word and (before in ("<", ">") or not never):
+            if UNKNOWN in word and (before in ("<", ">") or not never_reads):
                 endings[word.rpartition(UNKNOWN)[2], writes or before == ">"] = None
             elif UNKNOWN not in word and "$" in (subject.command or ""):
                 words.update(((text, writes, cwd), None) for text in path_like(word) for cwd in cwds)
-                if is_lost and not never and word.isprintable() and not word.startswith(("/", "~", "-")):
+                if is_lost and not never_reads and word.isprintable() and not word.startswith(("/", "~", "-")):
                     endings[f"/{word}", writes] = None
         if name in ("xargs", "parallel"):  # its input becomes words of the command
             runs = next((inner for inner in inner_commands(argv) if _is_program(inner[0])), None)

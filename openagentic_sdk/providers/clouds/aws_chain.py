@@ -63,7 +63,7 @@ class CredentialChain:
         self._region = region
         self._environ = environ
         self._clock = clock or SystemClock()
-        self._kept: AwsCredentials | None = None
+        self._cached: AwsCredentials | None = None
         self._far = Timeouts(connect_s=10.0, first_byte_s=30.0, total_s=60.0)
         self._near = Timeouts(connect_s=1.0, first_byte_s=5.0, total_s=10.0)
 
@@ -71,15 +71,15 @@ class CredentialChain:
         """The current credentials. Raises `OptionsError`, with the possible sources, if there are none."""
         environ = os.environ if self._environ is None else self._environ
         left_s = self._left_s()
-        if self._kept is not None and left_s > REFRESH_BEFORE_S:
-            return self._kept
+        if self._cached is not None and left_s > REFRESH_BEFORE_S:
+            return self._cached
         try:
             credentials = await self._find(environ)
         except ProviderError:
-            if self._kept is None or left_s <= 0:
+            if self._cached is None or left_s <= 0:
                 raise
-            return self._kept
-        self._kept = None if credentials.expires_at is None else credentials
+            return self._cached
+        self._cached = None if credentials.expires_at is None else credentials
         return credentials
 
     def source(self) -> str:
@@ -103,7 +103,7 @@ class CredentialChain:
         return "the instance's role, if this is an instance that has one"
 
     def _left_s(self) -> float:
-        ends = None if self._kept is None else self._kept.expires_at
+        ends = None if self._cached is None else self._cached.expires_at
         return 0.0 if ends is None else ends - self._clock.now()
 
     async def _find(self, environ: Mapping[str, str]) -> AwsCredentials:

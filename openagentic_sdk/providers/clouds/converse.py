@@ -145,8 +145,8 @@ class ConverseReading(Reading):
             self._ended.add(place)
             if text := as_text(block.get("text")):
                 events.append(TextDelta(text))
-            elif thought := _thought(block):
-                events.append(ReasoningPiece(thought))
+            elif thinking := _reasoning_text(block):
+                events.append(ReasoningPiece(thinking))
         self._stop_reason, self._usage = as_text(body.get("stopReason")), as_mapping(body.get("usage")) or None
         return events
 
@@ -173,7 +173,7 @@ class ConverseReading(Reading):
             tool_calls=calls,
             usage=_usage(self._usage) if self._usage else None,
             finish_reason=self._stop_reason,
-            reasoning="".join(_thought(block) for _, block in blocks) or None,
+            reasoning="".join(_reasoning_text(block) for _, block in blocks) or None,
             extras=self._extras([call.tool_use_id for call in calls], done_there),
             refusal=is_refusal,
         )
@@ -191,15 +191,15 @@ class ConverseReading(Reading):
         if results := as_mappings(delta.get("toolResult")):
             for one in results:
                 self._growing.add(block.setdefault("toolResult", {}), "content", one)
-        thought = as_mapping(delta.get("reasoningContent"))
-        if redacted := as_text(thought.get("redactedContent")):
+        thinking = as_mapping(delta.get("reasoningContent"))
+        if redacted := as_text(thinking.get("redactedContent")):
             block["reasoningContent"] = {"redactedContent": redacted}
-        elif thought:
+        elif thinking:
             reasoning = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
-            self._growing.add(reasoning, "text", as_text(thought.get("text")))
-            if signature := as_text(thought.get("signature")):
+            self._growing.add(reasoning, "text", as_text(thinking.get("text")))
+            if signature := as_text(thinking.get("signature")):
                 reasoning["signature"] = signature
-            return [ReasoningPiece(piece)] if (piece := as_text(thought.get("text"))) else []
+            return [ReasoningPiece(piece)] if (piece := as_text(thinking.get("text"))) else []
         return []
 
     def _keep_done_there(self, blocks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
@@ -227,7 +227,7 @@ class ConverseReading(Reading):
         return {"converse_content": kept_blocks, "origin": self._origin}
 
 
-def _thought(block: Mapping[str, Any]) -> str:
+def _reasoning_text(block: Mapping[str, Any]) -> str:
     return as_text(as_mapping(as_mapping(block.get("reasoningContent")).get("reasoningText")).get("text"))
 
 

@@ -64,7 +64,7 @@ class HttpTransport:
         self._proxies = proxies
         self._ssl_context = ssl_context
         # If a caller forgets to close, no socket stays open longer than the transport exists.
-        weakref.finalize(self, _close_idle, self.pool.kept)
+        weakref.finalize(self, _close_idle, self.pool.idle_connections)
 
     def close(self) -> None:
         """Close the idle connections; the transport can still be used."""
@@ -209,7 +209,7 @@ class _HttpExchange:
         self.progress = ExchangeProgress()
         self.line = Line()
         self._transport = transport
-        self._asked = request
+        self._request = request
         self._on_phase = on_phase
         self._origin = f"{request.parts.scheme}://{request.parts.netloc}"
 
@@ -217,7 +217,7 @@ class _HttpExchange:
         """Run the exchange. Failures are raised as provider errors."""
         response: HTTPResponse | None = None
         try:
-            target = self._transport.find_target(self._asked.parts)
+            target = self._transport.find_target(self._request.parts)
             connection, response = self._send(target)
             self._read(feed, response)
             # HTTP/1.0, `Connection: close` or a body without a length: then the end of the connection is the end of the
@@ -239,7 +239,7 @@ class _HttpExchange:
 
     def _send(self, target: Target) -> tuple[HTTPConnection, HTTPResponse]:
         idle_connection = self._transport.pool.take(target)
-        may_repeat = self._asked.may_repeat
+        may_repeat = self._request.may_repeat
         if idle_connection is not None:
             self.line.hold(idle_connection.sock)
             try:
@@ -264,12 +264,12 @@ class _HttpExchange:
     def _connect(self, target: Target) -> HTTPConnection:
         self._enter("connect")
         tls_context = self._transport.tls_context() if target.scheme == "https" else None
-        connect_s = self._asked.timeouts.connect_s
+        connect_s = self._request.timeouts.connect_s
         return open_connection(target, self.line, connect_s=connect_s, tls_context=tls_context)
 
     def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
         self._enter("first_byte")
-        request = self._asked
+        request = self._request
         path = (request.parts.path or "/") + (f"?{request.parts.query}" if request.parts.query else "")
         # Compressed events would wait in the server's buffers until a block is full.
         headers = {"Accept-Encoding": "identity", **request.headers}
@@ -326,13 +326,13 @@ class _Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.kept: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
+        self.idle_connections: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
         """A connection that appears to be alive, or None."""
         while True:
             with self._lock:
-                waiting = self.kept.get(target)
+                waiting = self.idle_connections.get(target)
                 if not waiting:
                     return None
                 # The one used last: the server is least likely to have closed it.
@@ -345,7 +345,7 @@ class _Pool:
     def give(self, target: Target, connection: HTTPConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
-            waiting = self.kept.setdefault(target, [])
+            waiting = self.idle_connections.setdefault(target, [])
             waiting.append((time.monotonic(), os.getpid(), connection))
             dropped = waiting.pop(0)[2] if len(waiting) > _MAX_KEPT_PER_HOST else None
         if dropped is not None:
@@ -354,7 +354,7 @@ class _Pool:
 
     def close(self) -> None:
         with self._lock:
-            _close_idle(self.kept)
+            _close_idle(self.idle_connections)
 
 
 def _close_idle(connections: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:

@@ -40,7 +40,7 @@ class ThreadFeed:
         self._loop = running_loop("a request to a model")
         # `append` and `popleft` of a deque are atomic, so that the two sides need no lock.
         self._items: deque[Any] = deque()
-        self._woken = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._is_notified = False
         self._bytes_put = 0  # written by the thread only
         self._bytes_taken = 0  # written by the loop only
@@ -65,7 +65,7 @@ class ThreadFeed:
         # One wake-up for all items until the loop has looked: `call_soon_threadsafe` writes to a socket each time.
         if not self._is_notified:
             self._is_notified = True
-            self.call_on_loop(self._woken.set)
+            self.call_on_loop(self._wake_event.set)
         while self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
             # Check again after clear(): mark_taken() may have set the event just before, and would not do so again.
             self._room.clear()
@@ -110,8 +110,8 @@ class ThreadFeed:
                 raise self._error
             if self._is_done or self._stopped:
                 return []
-            await self._woken.wait()
-            self._woken.clear()
+            await self._wake_event.wait()
+            self._wake_event.clear()
 
     @property
     def has_waiting_items(self) -> bool:
@@ -151,12 +151,12 @@ class ThreadFeed:
         # Before the thread is woken: it must find out why.
         self._stopped = True
         self._room.set()
-        self._woken.set()
+        self._wake_event.set()
         if self._interrupt is not None:
             self._interrupt()
 
     def _end(self) -> None:
         self._is_done = True
-        self._woken.set()
+        self._wake_event.set()
         if not self._ended.done():
             self._ended.set_result(None)

@@ -66,8 +66,8 @@ def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
     best = max(
         _facts(removed_events, asked_words - in_view, asked_words | in_view), key=lambda fact: fact[0], default=None
     )
-    behind = (e for e in run.log if (e.seq or 0) > (prompt.seq or 0))
-    if best is None or best[3] & _significant(" ".join(map(text_of, behind))):
+    later_events = (e for e in run.log if (e.seq or 0) > (prompt.seq or 0))
+    if best is None or best[3] & _significant(" ".join(map(text_of, later_events))):
         return None
     _, event, line, words = best
     cut = next(one for one in cuts if _drops(one, event, words))
@@ -80,8 +80,8 @@ def _is_empty(run: JudgedRun, result: Result, response: ModelResponse) -> bool:
     """Whether the last answer has no text, call or value, and nothing after it ended the run."""
     if result.final_text.strip() or result.structured_output is not None:
         return False
-    behind = [e for e in run.events if (e.seq or 0) > (response.seq or 0)]
-    return not any(isinstance(e, ToolUse | HookEvent) for e in behind) and not any(map(text_of, behind))
+    later_events = [e for e in run.events if (e.seq or 0) > (response.seq or 0)]
+    return not any(isinstance(e, ToolUse | HookEvent) for e in later_events) and not any(map(text_of, later_events))
 
 
 def _significant(text: str) -> set[str]:

@@ -282,11 +282,13 @@ def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
         yield from _prompt(prompt, None, view.read_blob)
 
 
-def _prompt(prompt: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
+def _prompt(prompt: UserMessage, next_event: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
     """A prompt as it was typed: the event after it shows whether it was a command or a skill."""
     text = prompt.text
-    if isinstance(behind, CommandExpanded) or (isinstance(behind, SkillActivated) and behind.requested_by == "user"):
-        text = f"/{behind.name} {behind.arguments or ''}".rstrip()
+    if isinstance(next_event, CommandExpanded) or (
+        isinstance(next_event, SkillActivated) and next_event.requested_by == "user"
+    ):
+        text = f"/{next_event.name} {next_event.arguments or ''}".rstrip()
     blocks = [text_block(text)] if text else []
     blocks += [_attachment(part, read_blob) for part in prompt.attachments if isinstance(part, Mapping)]
     for block in blocks:

@@ -61,11 +61,11 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
         return LogDamage("edited", "its bytes differ from those that were written (edited)")
     if envelope.seq == expected:
         follower = next(lines, b"")
-        behind = read_envelope(follower)
+        following = read_envelope(follower)
         # The next line fits the seal at the end of this one: what is missing is the part between two lines' bytes.
-        if behind is not None and behind.seq > expected + 1 and _follows(follower, envelope):
+        if following is not None and following.seq > expected + 1 and _follows(follower, envelope):
             return LogDamage(
-                "deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)"
+                "deleted", f"bytes from within it up to within event {following.seq - 1} are missing (deleted)"
             )
         what = "its bytes" if expected == 1 else "its bytes, or those of the event before it,"
         return LogDamage("edited", f"{what} differ from those that were written (edited)")

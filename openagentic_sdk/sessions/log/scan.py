@@ -183,10 +183,10 @@ class LogReader:
             raise LogCorruptError(self._session_id, 1, 0, kind, "edited", text)
 
 
-def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
-    """The first lines of a good block at `behind`, and the position where they end."""
+def cut_block(block: bytes, start: Position, lines: int) -> tuple[bytes, Position]:
+    """The first lines of a good block that begins at `start`, and the position where they end."""
     part = b"".join(line + b"\n" for line in split_lines(block)[:lines])
-    return part, Position(behind.offset + len(part), behind.seq + lines, crc32(part, behind.crc))
+    return part, Position(start.offset + len(part), start.seq + lines, crc32(part, start.crc))
 
 
 def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:

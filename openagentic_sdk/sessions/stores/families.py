@@ -348,14 +348,14 @@ class IndexFamilies(FamilyTable):
             yield any(map(self._is_ours, self._versions()))
 
     def read(self, part: str, names: Collection[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        stored_values: dict[str, str] = {}
         for name in names:
             if part == ROOT:
                 rows = self._db.execute("SELECT id, root FROM families WHERE id = ?", (name,))
             else:
                 rows = self._db.execute("SELECT name, value FROM sums WHERE part = ? AND name = ?", (part, name))
-            found.update(rows.fetchall())
-        return found
+            stored_values.update(rows.fetchall())
+        return stored_values
 
     def read_whole(self, parts: Sequence[str]) -> Mapping[str, Collection[str]] | None:
         values = defaultdict[str, list[str]](list)

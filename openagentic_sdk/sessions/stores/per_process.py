@@ -55,14 +55,14 @@ class SharedByName(Generic[S]):
 
     def __init__(self, make: Callable[..., S]) -> None:
         self._make = make
-        self._known: PerProcess[dict[tuple[Any, ...], S]] = PerProcess(dict)
+        self._shared_values: PerProcess[dict[tuple[Any, ...], S]] = PerProcess(dict)
         self._guard: PerProcess[threading.Lock] = PerProcess(threading.Lock)
 
     def join(self, *name: Any) -> S:
         """The resource of that name, for one more store."""
         with self._guard.get():
-            shared = self._known.get().get(name) or self._make(*name)
-            self._known.get()[name] = shared
+            shared = self._shared_values.get().get(name) or self._make(*name)
+            self._shared_values.get()[name] = shared
             shared.users += 1
             return shared
 
@@ -72,7 +72,7 @@ class SharedByName(Generic[S]):
             shared.users -= 1
             if shared.users > 0:
                 return
-            by_key = self._known.get()
+            by_key = self._shared_values.get()
             for name in [name for name, each in by_key.items() if each is shared]:
                 del by_key[name]
         shared.close()

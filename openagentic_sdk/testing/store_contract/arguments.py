@@ -51,9 +51,9 @@ class Arguments(StoreTest):
             for number in NO_NUMBERS:
                 with self.subTest(what, number=number), self.assertRaises(OptionsError):
                     call(number)
-            for given, counts_as in CUT_NUMBERS.items():
-                with self.subTest(what, number=str(given)[:30]):
-                    self.assertEqual(call(given), call(counts_as))
+            for number, counts_as in CUT_NUMBERS.items():
+                with self.subTest(what, number=str(number)[:30]):
+                    self.assertEqual(call(number), call(counts_as))
         self.assertEqual([calls["after_seq"](number) for number in (-1, 10**400)], [[1, 2, 3], []])
         self.assertEqual([calls["limit"](number) for number in (-1, 10**400)], [[], [1, 2, 3]])
         for what in ("limit of a list", "limit of a query", "limit of a tenant", "limit of a page"):
@@ -122,12 +122,12 @@ class Arguments(StoreTest):
     def test_a_query_is_a_string_of_limited_length_and_quick(self) -> None:
         name = self.filled(3)
         self.store.append_event(name, SessionMeta(title="event \0 \ud800", tags=("blue",)))
-        asked: tuple[Callable[[Any], object], ...] = (
+        checked_calls: tuple[Callable[[Any], object], ...] = (
             self.store.search,
             lambda query: self.store.list_session_summaries(query=query),
             lambda query: self.store.page_sessions(limit=9, query=query),
         )
-        for call in asked:
+        for call in checked_calls:
             letters = "abcdefghij"
             words = [a + b + c for a in letters for b in letters for c in letters]
             many = " ".join(words[:MAX_QUERY_WORDS])

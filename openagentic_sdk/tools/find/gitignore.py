@@ -59,7 +59,7 @@ class IgnoreFile:
     def __init__(self, text: str) -> None:
         lines = text.splitlines()[:MAX_RULES]
         self._rules = [rule for pattern in map(_clean, lines) if pattern.strip("!/") and (rule := _rule(pattern))]
-        self._known: dict[tuple[bool, tuple[int, ...]], NameRules] = {}
+        self._cached_rules: dict[tuple[bool, tuple[int, ...]], NameRules] = {}
         self._bound = [(number, rule.in_folder) for number, rule in enumerate(self._rules) if rule.in_folder]
 
     def rules_in(self, prefix: str, *, folders: bool) -> NameRules:
@@ -68,11 +68,11 @@ class IgnoreFile:
         `prefix` is the folder's path relative to the file of patterns, with a trailing slash, or empty.
         """
         here = tuple(number for number, in_folder in self._bound if in_folder(prefix))
-        rules = self._known.get((folders, here))
+        rules = self._cached_rules.get((folders, here))
         if rules is None:
             counting = [rule for number, rule in enumerate(self._rules) if rule.in_folder is None or number in here]
             rules = NameRules([rule for rule in counting if folders or not rule.folders_only])
-            self._known[folders, here] = rules
+            self._cached_rules[folders, here] = rules
         return rules
 
     def __bool__(self) -> bool:

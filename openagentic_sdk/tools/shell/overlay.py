@@ -157,11 +157,11 @@ def _deletions(
 ) -> tuple[list[FileEffect], dict[str, str]]:
     """The deletion of a folder, or of everything in it except what must stay."""
     reasons: dict[str, str] = {}
-    found: list[FileEffect] = []
+    found_effects: list[FileEffect] = []
     waiting = [below]
     while waiting:
         path = waiting.pop()
-        found.append(FileEffect("deleted", path, is_folder=True))
+        found_effects.append(FileEffect("deleted", path, is_folder=True))
         try:
             entries = list(os.scandir(os.path.join(folder, path)))
         except OSError:
@@ -172,13 +172,15 @@ def _deletions(
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append(os.path.join(path, entry.name))
             else:
-                found.append(FileEffect("deleted", os.path.join(path, entry.name)))
+                found_effects.append(FileEffect("deleted", os.path.join(path, entry.name)))
     if not reasons:
-        return found[:1], {}
+        return found_effects[:1], {}
     # The folders above what stays are kept, and everything else in them is deleted as a whole.
-    kept = {above for path in reasons for above in _folders_above(folder, path)}
-    places = {effect: os.path.join(folder, effect.path) for effect in found}
-    inner = [each for each, place in places.items() if place not in kept and os.path.dirname(place) in kept]
+    kept_folders = {above for path in reasons for above in _folders_above(folder, path)}
+    places = {effect: os.path.join(folder, effect.path) for effect in found_effects}
+    inner = [
+        each for each, place in places.items() if place not in kept_folders and os.path.dirname(place) in kept_folders
+    ]
     return inner, reasons
 
 

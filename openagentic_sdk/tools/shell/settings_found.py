@@ -202,15 +202,15 @@ def _rename_aside(
     notes: list[str],
     link_to: str | None = None,
 ) -> None:
-    aside = _aside(path, roots, refusal)
+    aside_path = _aside_path(path, roots, refusal)
     try:
         is_there = os.path.lexists(path)
         if is_there:
-            os.replace(path, aside)
+            os.replace(path, aside_path)
             inner = (
                 []
-                if os.path.islink(aside) or not os.path.isdir(aside)
-                else survey([aside], refusal, known_repositories=[""]).kinds
+                if os.path.islink(aside_path) or not os.path.isdir(aside_path)
+                else survey([aside_path], refusal, known_repositories=[""]).kinds
             )
             for name in inner:
                 _rename_aside(name, roots, refusal, [])
@@ -220,10 +220,10 @@ def _rename_aside(
         notes.append(f"{path} controls what other programs do, and could not be moved aside ({error}): remove it")
         return
     if is_there:
-        notes.append(f"{path} controls what other programs do: the command's version of it is now {aside}")
+        notes.append(f"{path} controls what other programs do: the command's version of it is now {aside_path}")
 
 
-def _aside(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:
+def _aside_path(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:
     """An unused name to which to move it, in the nearest folder above that is not protected itself: a command may have
     taken the first ones.
     """

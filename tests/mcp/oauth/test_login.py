@@ -150,7 +150,10 @@ class LoginTest(LoginCase):
     async def test_a_secret_goes_to_the_issuer_that_the_entry_names_and_to_nobody_else(self) -> None:
         self.place.metadata = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
         entry = {"clientId": "mine", "clientSecret": "hunter2"}
-        for issuer, words in ((None, "set oauth.issuer"), ("https://other.example", "its entry requires https://other.example")):
+        for issuer, words in (
+            (None, "set oauth.issuer"),
+            ("https://other.example", "its entry requires https://other.example"),
+        ):
             pinned = {} if issuer is None else {"issuer": issuer}
             with self.assertRaisesRegex(McpAuthError, words) as caught:
                 await self.oauth(Person(self.place), **entry, **pinned).log_in()

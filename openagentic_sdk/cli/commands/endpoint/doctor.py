@@ -157,8 +157,8 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
     for kind, group in sections.items():
         works = sum(finding.works is True for finding in group)
         lines.append(f"{kind}: {works} of {len(group)} work" if kind != "other findings" else f"{kind}:")
-        for finding, behind in zip(group, [*group[1:], None], strict=True):
-            is_said_below = behind is not None and behind.advice == finding.advice
+        for finding, next_finding in zip(group, [*group[1:], None], strict=True):
+            is_said_below = next_finding is not None and next_finding.advice == finding.advice
             lines += (replace(finding, advice="") if is_said_below else finding).lines(screen)
     if not sections:
         lines.append("  its files contain no hooks, agents, commands in text, servers or rules")

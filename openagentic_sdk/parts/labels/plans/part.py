@@ -170,9 +170,9 @@ class Plans(Part, PlanRunner, TextReader):
         lines = [text for text, is_told in plan.printed if is_told]
         lines += [_WITHHELD] if len(lines) < len(plan.printed) else []
         lines += [f"[line {interpreter.line}: {error}]"] if error is not None else []
-        meta = {"calls": plan.made, "printed": "\n".join(text for text, _ in plan.printed)}
+        meta = {"calls": plan.call_count, "printed": "\n".join(text for text, _ in plan.printed)}
         text = "\n".join(lines) or "(the plan ran to its end and printed nothing)"
-        return ToolOutput(text, meta if plan.printed else {"calls": plan.made}, is_error=error is not None)
+        return ToolOutput(text, meta if plan.printed else {"calls": plan.call_count}, is_error=error is not None)
 
 
 class _RunningPlan:
@@ -182,7 +182,7 @@ class _RunningPlan:
         self.inside = inside
         self.values = PlanValues()
         self.printed: list[tuple[str, bool]] = []
-        self.made = 0
+        self.call_count = 0
         self.read = CLEAN
         self._run, self._is_strict, self._chars = run, is_strict, 0
         records = [record for record in run.view.calls.values() if record.use.parent_tool_use_id == use_id]
@@ -197,9 +197,9 @@ class _RunningPlan:
         self.printed.append((text, not label and told_chars + len(text) <= _MAX_TOLD_CHARS))
 
     async def call(self, tool: str, arguments: Mapping[str, Value], decided: ValueLabel) -> Value:
-        if self.made == MAX_CALLS:
+        if self.call_count == MAX_CALLS:
             raise ToolError(f"a plan makes at most {MAX_CALLS} calls")
-        self.made += 1
+        self.call_count += 1
         input = {name: self.values.plain(value) for name, value in arguments.items()}
         input_label = self.values.label_of(*arguments.values()).joined(decided)
         result = await self._result(tool, input, self._labels(arguments, decided, input_label))

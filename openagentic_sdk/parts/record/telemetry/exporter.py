@@ -119,7 +119,7 @@ class Exporter:
         self._cursors = _Cursors(folder, settings.url)
         self._folds: OrderedDict[str, _ExportedSession] = OrderedDict()
         self._failures = 0
-        self._grown: dict[str, Context] = {}  # the redactor reads its variables from here
+        self._grown_contexts: dict[str, Context] = {}  # the redactor reads its variables from here
         self._live: set[str] = set()  # sessions with an active run
         self._wake = threading.Event()
         self._idle = threading.Event()
@@ -135,9 +135,9 @@ class Exporter:
         ended = any(isinstance(event, Result) for event in events)
         with self._lock:
             if self._process != os.getpid():  # a forked process has no thread, and the parent sends what is waiting
-                self._grown, self._live, self._thread = {}, set(), None
+                self._grown_contexts, self._live, self._thread = {}, set(), None
                 self._folds, self._process = OrderedDict(), os.getpid()
-            self._grown[session_id] = copy_context()
+            self._grown_contexts[session_id] = copy_context()
             (self._live.discard if ended else self._live.add)(session_id)
             self._idle.clear()
             self._store = self._store or self._known_store()
@@ -192,7 +192,7 @@ class Exporter:
     def _ends(self, is_pause: bool) -> bool:
         """Whether there is nothing left to do; then this thread ends and the next event starts a new one."""
         with self._lock:
-            is_sent = not self._grown and not any(one.waiting for one in self._folds.values())
+            is_sent = not self._grown_contexts and not any(one.waiting for one in self._folds.values())
             if is_sent:
                 self._idle.set()
             if not (is_sent and not self._live) and not (self._is_closing and (is_sent or is_pause)):
@@ -206,12 +206,12 @@ class Exporter:
         until = time.monotonic() + seconds
         while not self._is_closing:
             left_s = until - time.monotonic()
-            if left_s <= 0 and (self._grown or is_pause):
+            if left_s <= 0 and (self._grown_contexts or is_pause):
                 return
             # With nothing to send, no wake-up is scheduled.
-            woken = self._wake.wait(max(left_s, 0.01) if self._grown or is_pause else seconds)
+            was_woken = self._wake.wait(max(left_s, 0.01) if self._grown_contexts or is_pause else seconds)
             self._wake.clear()
-            if woken and not is_pause:
+            if was_woken and not is_pause:
                 return
 
     def _heal(self) -> None:
@@ -223,11 +223,11 @@ class Exporter:
                 if store is None or not store.session_exists(session_id) or store.is_held(session_id):
                     continue
                 with self._lock:
-                    self._grown.setdefault(session_id, copy_context())
+                    self._grown_contexts.setdefault(session_id, copy_context())
 
     def _read_all(self) -> None:
         with self._lock:
-            contexts, self._grown = self._grown, {}
+            contexts, self._grown_contexts = self._grown_contexts, {}
         for session_id, context in contexts.items():
             try:
                 context.run(self._read, session_id)
@@ -258,7 +258,7 @@ class Exporter:
                     break
         if len(one.waiting) >= _MOST_WAITING:  # the rest is read once these are sent
             with self._lock:
-                self._grown.setdefault(session_id, copy_context())
+                self._grown_contexts.setdefault(session_id, copy_context())
         self._cursors.keep(session_id, one.sent, one.read)
 
     async def _send_all(self, transport: HttpTransport) -> float:
@@ -435,20 +435,20 @@ class _Cursors:
 
     def __init__(self, folder: Path | None, url: str) -> None:
         self._folder = None if folder is None else folder / sha256(url.encode()).hexdigest()[:16]
-        self._known: dict[str, tuple[int, int, bool]] = {}
+        self._stored_cursors: dict[str, tuple[int, int, bool]] = {}
 
     def sent(self, session_id: str) -> int:
         """The event up to which the session was sent, 0 for a session not sent yet."""
-        if session_id in self._known:
-            return self._known[session_id][0]
+        if session_id in self._stored_cursors:
+            return self._stored_cursors[session_id][0]
         data = self._load(self._path(session_id))
         return data["sent"] if data is not None and data["session"] == session_id else 0
 
     def keep(self, session_id: str, sent_seq: int, read_seq: int, *, is_done: bool = False) -> None:
         """Store how far a session was sent and read. If writing fails, the position is kept in memory only."""
-        if self._known.get(session_id) == (sent_seq, read_seq, is_done):
+        if self._stored_cursors.get(session_id) == (sent_seq, read_seq, is_done):
             return
-        self._known[session_id] = sent_seq, read_seq, is_done
+        self._stored_cursors[session_id] = sent_seq, read_seq, is_done
         path = self._path(session_id)
         if path is None:
             return
@@ -458,12 +458,12 @@ class _Cursors:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_durably(SystemDisk(), path, data, sync=False)
-        if is_done and sent_seq >= read_seq and len(self._known) > _MOST_CURSORS:
-            self._known.clear()
+        if is_done and sent_seq >= read_seq and len(self._stored_cursors) > _MOST_CURSORS:
+            self._stored_cursors.clear()
 
     def drop(self, session_id: str) -> None:
         """Delete the cursor of a deleted session."""
-        self._known.pop(session_id, None)
+        self._stored_cursors.pop(session_id, None)
         path = self._path(session_id)
         if path is not None:
             with contextlib.suppress(OSError):

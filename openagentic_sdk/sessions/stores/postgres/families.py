@@ -131,10 +131,10 @@ class PostgresFamilies(FamilyTable):
                 db.execute(_PUT_ROOTS, (names, [keys.get(name) for name in names], [*living_roots.values()]))
                 for part, values in change.parts.items():
                     if part != ROOT:
-                        kept = {name: value for name, value in values.items() if value is not None}
+                        kept_values = {name: value for name, value in values.items() if value is not None}
                         command = "DELETE FROM openagentic_sums WHERE part = %s AND name = ANY(%s)"
-                        db.execute(command, (part, [*(values.keys() - kept)]))
-                        db.execute(_PUT_VALUES, (part, [*kept], [*kept.values()]))
+                        db.execute(command, (part, [*(values.keys() - kept_values)]))
+                        db.execute(_PUT_VALUES, (part, [*kept_values], [*kept_values.values()]))
                 db.execute(_COUNTED, (list(change.counted), list(change.counted.values())))
                 db.execute("UPDATE openagentic_sessions SET counted = -1 WHERE id = ANY(%s)", (list(change.again),))
             return True

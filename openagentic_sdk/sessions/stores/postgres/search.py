@@ -134,8 +134,8 @@ def update_index(
     """
     if not call(None, has_index):
         return None
-    behind = [_StaleRow(*row) for row in call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))]
-    chosen_rows = behind if at_most is None else [row for row in behind if not row.is_held][:at_most]
+    stale_rows = [_StaleRow(*row) for row in call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))]
+    chosen_rows = stale_rows if at_most is None else [row for row in stale_rows if not row.is_held][:at_most]
     for first in range(0, len(chosen_rows), STEP_SESSIONS):
         step = chosen_rows[first : first + STEP_SESSIONS]
         marks = {row.key: row.mark for row in _add_all(call, step) if not row.is_held}
@@ -149,7 +149,7 @@ def update_index(
             progress(first + len(step), len(behind))
     if len(chosen_rows) >= STEP_SESSIONS:
         call(None, lambda db: db.execute(_TIDY).fetchall())
-    return len(behind) - len(chosen_rows)
+    return len(stale_rows) - len(chosen_rows)
 
 
 def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_StaleRow]) -> list[_StaleRow]:

@@ -62,7 +62,9 @@ class RedisServer(StoreServer):
     kind = "Redis"
     durability = "unknown"
 
-    def __init__(self, url: str, prefix: str, patience_s: float, wanted: Durability | None = None) -> None:
+    def __init__(
+        self, url: str, prefix: str, patience_s: float, requested_durability: Durability | None = None
+    ) -> None:
         parts = urlsplit(url)
         where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
         redis = driver()
@@ -70,7 +72,7 @@ class RedisServer(StoreServer):
         super().__init__(where, redis.RedisError, broken, _RedisNews(self))
         self.evicts = False
         self.prefix = prefix
-        self._wanted = wanted
+        self._requested_durability = requested_durability
         self._hides = False
         self._url = url
         self._patience_s = patience_s
@@ -160,11 +162,10 @@ class RedisServer(StoreServer):
         else:
             self.durability = "snapshot" if save else "memory"
         least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
-        if self._wanted is not None and self.durability not in least[self._wanted]:
+        if self._requested_durability is not None and self.durability not in least[self._requested_durability]:
             raise StorageError(
-                f"durability {self._wanted!r} was requested, and the settings of the Redis server {self.where} provide "
-                f"only {self.durability!r}: "
-                f"CONFIG SET appendonly yes, CONFIG SET appendfsync always"
+                f"durability {self._requested_durability!r} was requested, and the settings of the Redis server "
+                f"{self.where} provide only {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
             )
 
     def _renew(self, name: str) -> None:

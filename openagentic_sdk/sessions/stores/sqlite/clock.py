@@ -133,8 +133,8 @@ class SteadyClock:
 def _noted(db: sqlite3.Connection, row: str) -> float | None:
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone():
         return None
-    found = db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (row,)).fetchone()
-    return float(found[0]) if found else None
+    offset_row = db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (row,)).fetchone()
+    return float(offset_row[0]) if offset_row else None
 
 
 def offer_clock(db: sqlite3.Connection, clock: SteadyClock) -> None:

@@ -178,13 +178,13 @@ class SearchFile:
                 db.execute("DELETE FROM upto")
                 db.execute(_TABLES[0])
             newest = db.execute(_NEWEST).fetchone()
-            behind = db.execute(_BEHIND, row or (0,)).fetchall()
-        for done, (key, session_id) in enumerate(behind, 1):
+            pending = db.execute(_BEHIND, row or (0,)).fetchall()
+        for done, (key, session_id) in enumerate(pending, 1):
             while self._step(index, key, session_id):
                 pass
             if progress is not None:
-                progress(done, len(behind))
-        if newest and behind:
+                progress(done, len(pending))
+        if newest and pending:
             with index.lock:
                 index.connection.execute("INSERT OR REPLACE INTO looked VALUES ('words', ?, ?)", newest)
 
@@ -235,20 +235,20 @@ class SearchFile:
             with self._opened() as index, index.lock:
                 db = index.connection
                 db.execute(CREATE_TOLD_TABLE)
-                behind = _unlisted(db)
+                pending = _unlisted(db)
                 # Short transactions, which keep what was done before an interruption.
-                for first in range(0, len(behind) - STEP_SESSIONS, STEP_SESSIONS):
+                for first in range(0, len(pending) - STEP_SESSIONS, STEP_SESSIONS):
                     with _change(db):
-                        _list_sessions(db, behind[first : first + STEP_SESSIONS], describe)
+                        _list_sessions(db, pending[first : first + STEP_SESSIONS], describe)
                     if progress is not None:
-                        progress(first + STEP_SESSIONS, len(behind))
-                if behind:
+                        progress(first + STEP_SESSIONS, len(pending))
+                if pending:
                     with _change(db):  # the rest, and what other processes have changed by now
                         newest = db.execute(_NEWEST).fetchone()
                         _list_sessions(db, _unlisted(db), describe)
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
                     if progress is not None:
-                        progress(len(behind), len(behind))
+                        progress(len(pending), len(pending))
                 return work(db)
         except (driver().OperationalError, OSError):
             return None
