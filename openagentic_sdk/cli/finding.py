@@ -20,7 +20,7 @@ class Finding:
     needed: bool = False
 
     def lines(self, screen: Screen) -> list[str]:
-        """Its lines for people, with the advice on a separate line."""
+        """The lines to print, with the advice on a separate line."""
         mark, style = _MARKS[self.works]
         head = f"  {screen.styled(f'{mark:3}', style)} {on_one_line(self.name, 200):18} {on_one_line(self.detail, 300)}"
         advice = f"      {'':18} {screen.styled(on_one_line(self.advice), 'yellow')}"

@@ -94,7 +94,7 @@ def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
 
 
 def _own_copy(value: Any) -> Any:
-    """Return a deep copy of the value, taking the short way for JSON types."""
+    """Return a deep copy of the value, with a fast path for JSON types."""
     if value.__class__ is dict:
         return {key: _own_copy(item) for key, item in value.items()}
     if value.__class__ is list:

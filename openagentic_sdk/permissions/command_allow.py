@@ -376,7 +376,9 @@ class _JudgedCommand:
         return None
 
     def editing(self) -> Judged | None:
-        """A command that only edits files of the workspace, both ends of each; None for any other one."""
+        """The verdict on a command that only edits files of the workspace, which must contain sources and targets; None for
+        others.
+        """
         edits = file_edits(self.command.argv)
         if edits is None or self.could_be_option() is not None:
             return None

@@ -329,7 +329,7 @@ class FileSessionStore(ListedFiles):
             if doomed.exists() and not _has_open_files(doomed):
                 remove_tree(doomed)  # whose last reader may have closed it just now
             if doomed.exists() and not _has_open_files(doomed):
-                raise OSError(errno.EACCES, f"a part could not be removed and is in {doomed}")
+                raise OSError(errno.EACCES, f"a part of it could not be removed, and is now in {doomed}")
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)

@@ -118,7 +118,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
 
 
 def _share(costs: Costs, total: Costs) -> float | None:
-    """Its share of all costs; of all tokens if no price is known; None if there are none."""
+    """The share of all costs, or of all tokens if no price is known; None if there are no costs and tokens."""
     part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
     if not whole:
         part, whole = costs.tokens, total.tokens

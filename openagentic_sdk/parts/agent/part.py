@@ -194,7 +194,7 @@ class AgentPart(PackagePart):
             of_run.cancel()
 
     async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[GuardrailCheck], value: Any) -> None:
-        """Run these guardrails concurrently; the first that trips counts. One that fails has tripped."""
+        """Run these guardrails concurrently; the first that trips counts. A guardrail that raises counts as tripped."""
 
         async def ask(guardrail: GuardrailCheck) -> None:
             try:

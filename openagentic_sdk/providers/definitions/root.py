@@ -101,7 +101,7 @@ class RootWriter:
 
 
 def _join(form: RootForm, other: RootForm) -> None:
-    """Merge a form that applies in addition."""
+    """Merge another form into `form`; a value must fit both."""
     for name, part in other.properties.items():
         own = form.properties.setdefault(name, part)
         if own != part and isinstance(own, Mapping) and isinstance(part, Mapping):

@@ -308,7 +308,7 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The paths that are in no other one, and the prefixes of everything below them, each with a trailing slash."""
+    """The paths that are not inside another one, and the prefix of everything below each path, with a trailing slash."""
     unique_paths = [*dict.fromkeys(paths)]
     below = tuple([path.rstrip("/") + "/" for path in unique_paths])
     return [path for path in unique_paths if not path.startswith(below)], below

@@ -171,7 +171,7 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
 def _look_at(
     screen: Screen, project: OpenedProject, candidates: list[Configured]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Import the room that tries MCP servers."""
+    """Try these MCP servers; the room that does is imported on call."""
     from ...servers.here import Here
     from ...servers.reach import look_at
 

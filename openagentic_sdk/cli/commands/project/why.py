@@ -44,7 +44,7 @@ class Reason:
     lines: tuple[str, ...] = ()
 
     def shown(self, screen: Screen) -> Iterator[str]:
-        """Its lines for people."""
+        """The lines to print."""
         place = f" is {on_one_line(self.path)}" if self.path else ""
         scope = f" [{self.scope}]" if self.scope else ""
         yield f"{screen.styled(self.kind, 'bold')} {on_one_line(self.name)}{place}{scope}"
