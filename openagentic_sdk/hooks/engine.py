@@ -302,6 +302,7 @@ def absolute_path(text: str, cwd: Any) -> str | None:
         return None
     text = os.path.expanduser(text) if text == "~" or text.startswith("~/") else text
     whole = os.path.join(cwd if isinstance(cwd, str) else os.curdir, text)
+    # `abspath` removes `..` by its letters alone; if a link comes before it, only the real path is right.
     plain, real = os.path.abspath(whole), os.path.realpath(whole)
     return plain if os.path.realpath(plain) == real else real
 
@@ -343,6 +344,7 @@ def _details(decision: HookDecision) -> dict[str, Any]:
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:
     """Combine two decisions: the later replacement, the stricter permission, both contexts."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
+    # Of equally strict ones the later, whose reason refers to the input as it is now.
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
     replacements = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
     return replace(

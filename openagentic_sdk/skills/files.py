@@ -157,6 +157,7 @@ class FolderListings:
         if entry is not None and entry[0] == stamp:
             return entry[1]
         folders, files, is_whole = _list_folder(folder, real, bounds, problems)
+        # `status` is from before the listing: a change during it has a newer time stamp, and misses the cache.
         if is_whole and self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._cached_folders[folder] = (stamp, (folders, files))
         return folders, files

@@ -146,7 +146,7 @@ class Inputs(unittest.TestCase):
         self.assertEqual((run.thread_id, run.run_id, run.prompt), ("t", "r", [{"type": "text", "text": "hi"}]))
         answer = {"id": "message.3", "role": "assistant", "content": "hello"}
         old = read_run_input({**BASE, "messages": [*BASE["messages"], answer], "state": {"a": 1}})
-        self.assertEqual((old.prompt, old.known, old.left_out), (None, ["message.3"], ["state"]))
+        self.assertEqual((old.prompt, old.known_ids, old.left_out), (None, ["message.3"], ["state"]))
         self.assertIn("asks for nothing", refusal(old, []) or "")
         image = {"type": "image", "source": {"type": "data", "value": "AAAA", "mimeType": "image/png"}}
         document = {"type": "document", "source": {"type": "url", "value": "https://x/y.pdf"}}

@@ -28,6 +28,7 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.request import canonical_json, json_sha256
 from .server_config import McpServer
 
+# OpenAI's limit for names of functions, which many endpoints have adopted.
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -144,6 +145,7 @@ def _plain_name(server: str, tool: str) -> str:
 
 def clean_text(text: str, max_chars: int) -> str:
     """An untrusted text without invisible characters, cut with a note of how much was removed."""
+    # Four times as many, because hidden characters that are removed do not count.
     text = without_hidden(text[: max_chars * 4]).strip()
     if len(text) <= max_chars:
         return text
@@ -230,6 +232,7 @@ class _SchemaReader:
 
     def some(self, value: Any) -> Any:
         parts = self._parts(as_list(value))
+        # A `$ref` may point into the list by index, so only trailing parts that are not schemas can be dropped.
         while parts and parts[-1] is False:
             parts.pop()
         return parts or None

@@ -21,6 +21,7 @@ from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCom
 from .protocol import as_batch, read_message
 from .server_config import McpServer, mask_secrets
 
+# A result with pictures is one line, in Base64.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
 MAX_UNSENT_BYTES = 64 * 1024 * 1024

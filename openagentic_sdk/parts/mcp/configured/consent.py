@@ -44,6 +44,7 @@ def definition_of(entry: ServerEntry) -> dict[str, Any]:
     headers = fields.get("headers")
     if isinstance(headers, Mapping):
         fields["headers"] = {name: list(variables_in(value)) for name, value in headers.items()}
+    # The defaults are filled in, so that writing them out later is not a change.
     fields["type"] = fields.get("type") or "stdio"
     fields["args"], fields["env"] = fields.get("args") or [], fields.get("env") or {}
     return {**fields, "plugin_root": entry.plugin_root} if entry.plugin_root else fields

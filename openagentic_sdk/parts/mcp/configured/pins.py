@@ -54,6 +54,7 @@ class Pins:
         try:
             pins = self._file.read() or self._pin_first(self._file, tools)
         except StorageError as error:
+            # A file that exists may withhold tools, so if it cannot be read, none may be offered.
             if os.path.lexists(self._file.path):
                 return (), [(name_of(tool), f"the approved tools are unknown: {error}") for tool in tools]
             return tools, ()
@@ -62,6 +63,7 @@ class Pins:
         refusals: list[tuple[str, str]] = []
         for tool in tools:
             pin = as_mapping(pins.get(name_of(tool)))
+            # A definition without a digest never matches, not even a stored None.
             if pin and pin.get("sha256") == (_digest(tool) or ""):
                 offered_tools.append(tool)
             else:

@@ -31,6 +31,7 @@ from ...project.project import OpenedProject
 
 PROJECT_FILE = ".mcp.json"
 MAX_FILE_BYTES = 1024 * 1024
+# A project's file is written by anybody, and each of its entries is shown to a person and may become a process.
 MAX_SERVERS = 100
 # Longer entries are refused: no person would read that much before agreeing.
 MAX_ENTRY_CHARS = 16 * 1024
@@ -98,6 +99,7 @@ def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagn
     projects = _object(claude, "projects")
     if folders.reads_local:
         yield from _entries(_object(scopes.get("local"), root), "local", own.path if own else "", problems, root)
+        # Claude Code stores the project's path as it was given, which may lead through links.
         for place in dict.fromkeys((root, project.root)):
             servers = _object(projects.get(place), "mcpServers")
             yield from _entries(servers, "local", path or "", problems, root)

@@ -100,6 +100,7 @@ def _resolve_one(
         own = plugin_variables(entry.plugin_root, entry.plugin_data, repr(fields))
         expanded = expand_entry(fields, {**environ, **own})
         server = read_server_entry(entry.name, expanded, source=entry.source, in_milliseconds=entry.in_milliseconds)
+        # Only for its errors: an unusable login must appear now, and not at the first 401.
         read_settings(entry.name, server.oauth)
         names = [name for key, value in fields.items() if key in EXPANDED for name in variables_in(value)]
         secrets = {name: environ[name] for name in names if name in environ}
@@ -121,6 +122,7 @@ def _consent(entry: ServerEntry, settings: Settings, consents: Consents | None) 
     if consents is None:
         return Consent("unknown", "this user has no home folder in which to store an approval")
     consent = consents.look_up(entry)
+    # Not if it has changed: then the settings enabled another entry of this name.
     if consent.decision == "unknown" and {"*", entry.name} & {*settings.servers_enabled}:
         try:
             consents.remember(entry, "agreed", definition=definition_of(entry))

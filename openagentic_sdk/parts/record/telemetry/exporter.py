@@ -459,6 +459,7 @@ class _Cursors:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_durably(SystemDisk(), path, data, sync=False)
         if is_done and sent_seq >= read_seq and len(self._stored_cursors) > _MOST_CURSORS:
+            # Only a cache: the files have the positions, and are read again when needed.
             self._stored_cursors.clear()
 
     def drop(self, session_id: str) -> None:
