@@ -146,7 +146,7 @@ def update_index(
                 partial(_mark, values=[list(row_texts), [marks[key] for key in row_texts], list(row_texts.values())]),
             )
         if progress is not None:
-            progress(first + len(step), len(behind))
+            progress(first + len(step), len(stale_rows))
     if len(chosen_rows) >= STEP_SESSIONS:
         call(None, lambda db: db.execute(_TIDY).fetchall())
     return len(stale_rows) - len(chosen_rows)
