@@ -116,7 +116,7 @@ class Peer:
         self._last_request_id = 0
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
         self._answering: dict[Id, asyncio.Task[None]] = {}
-        self._notification_tasks: set[asyncio.Task[None]] = set()
+        self._spawned_tasks: set[asyncio.Task[None]] = set()
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Peer:
     async def close(self) -> None:
         """The other side has closed: fail our pending requests, and wait for the handlers of its requests."""
         self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
-        while tasks := {*self._answering.values(), *self._notification_tasks} - {asyncio.current_task()}:
+        while tasks := {*self._answering.values(), *self._spawned_tasks} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
 
     def _fail_waiting(self, error: Callable[[], Exception]) -> None:
@@ -254,15 +254,15 @@ class Peer:
             self._on_stray(text, line or b"")
 
     def _refuse(self, request_id: Id, code: int, text: str) -> None:
-        if len(self._heard) < MAX_OPEN:  # otherwise it does not read what it is sent, and gets no more of it
+        if len(self._spawned_tasks) < MAX_OPEN:  # otherwise it does not read its messages, and gets no more of them
             self._spawn(self._send(_error_line(request_id, code, text)))
         elif self._on_stray is not None:
             self._on_stray(text, b"")
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._notification_tasks.add(task)
-        task.add_done_callback(self._notification_tasks.discard)
+        self._spawned_tasks.add(task)
+        task.add_done_callback(self._spawned_tasks.discard)
 
 
 def _is_id(value: Any) -> bool:
