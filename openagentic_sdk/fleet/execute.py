@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..ground.text import on_one_line
 from ..ground.threads import error_words, settled
+from ..ground.words import plural
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
@@ -96,7 +97,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
             await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
         if lease.is_cancelled:
             return RunOutcome("cancelled", "interrupted")
-        reason = f"{run.max_attempts} workers died or hung while running it, most recently {run.lost_owner}"
+        reason = f"{plural(run.max_attempts, 'worker')} died or hung while running it, most recently {run.lost_owner}"
         return RunOutcome("failed", "error", reason)
     if run.listener is not None and run.is_step and not await off_loop(True, store.session_exists, run.listener[0]):
         return RunOutcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")

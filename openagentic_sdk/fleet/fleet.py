@@ -34,7 +34,7 @@ from .limits import Rates
 from .queue import NewRun, Queue
 from .record import MAX_ATTEMPTS, FleetRun, FleetState, RunOutcome
 from .schedules import Schedule, Schedules
-from .standing import Standing, look
+from .standing import Standing, begins_again, look
 from .stats import FleetStats, fleet_stats
 from .workspace import read_wish
 
@@ -258,6 +258,38 @@ class Fleet:
             raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
 
+    async def retry(self, run_id: int) -> int:
+        """Enqueue a run again that failed, or that a limit or hook stopped; return the number of the new run.
+
+        The new run continues the session's log: no call that started is repeated but as after a crash, and no answer that
+        is in the log is paid for again. It begins with the prompt if the log does not contain it. It keeps the agent,
+        session, tenant, queue, priority, workspace and wishes. Retrying a run twice returns the same new run.
+
+        Raises `RunNotFoundError`, and `FleetError` for a run that is not over, ended by itself, was cancelled or is a step
+        of a workflow, or whose session has continued since.
+        """
+        run = await self.status(run_id)
+        if reason := _unretryable(run):
+            raise FleetError(f"run {run_id} {reason}", run_id=run_id)
+        request_id = f"retry:{run_id}"
+        earlier: FleetRun | None = await off_loop(True, self.queue.find_by_request, run.tenant, request_id)
+        if earlier is not None:
+            return earlier.id
+        starts_over = await off_loop(True, begins_again, self.store, run)
+        new = NewRun(
+            agent=run.agent,
+            body=run.body if starts_over else _written_body(None, run.wishes, run.listener),
+            tenant=run.tenant,
+            queue=run.queue,
+            priority=run.priority,
+            max_attempts=run.max_attempts,
+            workspace=run.workspace,
+            session=run.session,
+            request_id=request_id,
+            traceparent=run.traceparent,
+        )
+        return int(await off_loop(True, self.queue.add, new))
+
     async def questions(self, run_id: int) -> list[UserQuestion]:
         """The open questions of a parked run; `answer` takes their ids. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
@@ -305,13 +337,30 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, st
         message = read_prompt(prompt, paths=False)
         if not message.text.strip() and not message.parts:
             raise OptionsError("the prompt is empty: describe the task")
-    body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
-    text = dumps_json(body if reply_to is None else {**body, "told": list(reply_to)})
+    text = _written_body(prompt, wishes, reply_to)
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
             f"the prompt has {len(text)} bytes, and a fleet accepts {MAX_BODY_BYTES}: put it into a file or blob"
         )
     return text
+
+
+def _written_body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None) -> str:
+    body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
+    return dumps_json(body if reply_to is None else {**body, "told": list(reply_to)})
+
+
+def _unretryable(run: FleetRun) -> str | None:
+    """Why a run cannot be retried, as the end of a sentence that begins with it; None if it can."""
+    if not run.is_over:
+        return f"is {run.state}: only a run that is over can be retried"
+    if run.is_step and run.listener is not None:
+        return f"is a step of a workflow: retry that, `openagentic-sdk workflow retry {run.listener[0]}`"
+    if run.state == "cancelled":
+        return f"was cancelled for good: `fleet enqueue {run.agent} --session {run.session}` continues its session"
+    if run.state == "ended" and run.stop_reason == "end":
+        return f"ended by itself: `fleet enqueue {run.agent} PROMPT --session {run.session}` continues its session"
+    return None
 
 
 def _name(value: Any) -> str | None:

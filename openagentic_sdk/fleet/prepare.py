@@ -125,7 +125,9 @@ def within_budget(
         return replace(options, max_cost_usd=(cost_usd or 0.0) + amount)
     if limits.is_spent(run.tenant):
         return RunOutcome(
-            "failed", "budget", f"the budget of tenant {run.tenant!r} is spent: increase it, and enqueue the run again"
+            "failed",
+            "budget",
+            f"the budget of tenant {run.tenant!r} is spent: increase it, then `fleet retry {run.id}`",
         )
     return RunOutcome("queued", error=f"the budget of tenant {run.tenant!r} is reserved by others", delay_s=RESERVED_S)
 

@@ -27,7 +27,7 @@ _COLUMNS = (
     "id, session, tenant, queue, agent, priority, state, request_id, attempts, max_attempts, steals, owner, created_at, "
     "run_at, started_at, ended_at, CASE WHEN state = 'running' THEN lease_until - {now} END, "
     "cancel_requested_at IS NOT NULL, cancelled_by, stop_reason, error, workspace, traceparent, format, fence, parked_seq, "
-    "lost_owner, body"
+    "lost_owner, body, unknown"
 )
 _ADD = """
     INSERT INTO openagentic_runs (format, session, tenant, queue, agent, priority, state, run_at, rank, request_id, body,
@@ -307,6 +307,11 @@ class Queue:
         if not rows:
             raise RunNotFoundError(run_id)
         return _read(rows[0])
+
+    def find_by_request(self, tenant: str, request_id: str) -> FleetRun | None:
+        """The tenant's run with this request id, None without one."""
+        rows = self._select(self.tables.read, "tenant = %s AND request_id = %s", (tenant, request_id))
+        return _read(rows[0]) if rows else None
 
     def rows(
         self,

@@ -34,6 +34,7 @@ class FleetRun:
     """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is `None` unless it is running.
 
     `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
+    `unknown` counts the calls that may or may not have taken effect.
     """
 
     id: int
@@ -64,6 +65,7 @@ class FleetRun:
     parked_seq: int
     lost_owner: str
     body: str
+    unknown: int
 
     @property
     def is_over(self) -> bool:

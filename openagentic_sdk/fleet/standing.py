@@ -66,6 +66,26 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     return Standing(True, run.request_id in view.requests.asked, outcome, newest.said_seq - 1, view.cost_usd)
 
 
+def begins_again(store: SessionStore, run: FleetRun) -> bool:
+    """Whether a retry of this run begins with its prompt: its session has none of it that a model is to answer.
+
+    Raises `FleetError` if the session has continued since, or belongs to another tenant, and what reading a log raises.
+    """
+    if not look(store, run).is_there:
+        return True
+    requests = load_view(store, run.session)[0].requests
+    newest = requests.asked[0] if requests.asked else None
+    is_said = run.request_id in requests
+    has_continued = requests.answer_to(newest) is not None if run.prompt is None else is_said and bool(requests.asked)
+    if run.request_id not in requests.asked and has_continued:
+        raise FleetError(
+            f"run {run.id} cannot be retried: its session {run.session!r} has continued with another prompt since; enqueue "
+            "its task again",
+            run_id=run.id,
+        )
+    return run.request_id not in requests.asked
+
+
 def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:
     """The usage of the run whose events come after that one; None if there are none. Raises what reading a log raises."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []

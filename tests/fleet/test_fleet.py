@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import unittest
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from openagentic_sdk.fleet.record import FORMAT, RunOutcome
 from openagentic_sdk.ground.clock import elapsed_s
 from openagentic_sdk.parts.record.lifecycle import rename_session, rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.base import ModelOutput
+from openagentic_sdk.providers.base import Message, ModelOutput
 from openagentic_sdk.runs.background import answer_question, cancel_session
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -334,6 +334,70 @@ class QueueTest(FleetTest):
         self.assertEqual(
             (run.state, run.stop_reason, run.error, run.attempts), ("failed", "error", "list index out of range", 1)
         )
+
+    def test_a_retry_continues_after_what_took_effect_and_begins_with_a_prompt_that_was_not_said(self) -> None:
+        asked: list[int] = []
+
+        class Broken(Payer):
+            async def complete(self, *, messages: Sequence[Message], **settings: Any) -> ModelOutput:
+                asked.append(len(messages))
+                if messages[-1]["role"] == "tool":
+                    raise ValueError("no such model")
+                return await super().complete(messages=messages, **settings)
+
+        def at_work(provider: Payer) -> None:
+            options = OpenAgenticOptions(
+                provider=provider,
+                model="payer",
+                tools=(pay,),
+                setting_sources=(),
+                permission_gate=PermissionGate(permission_mode="bypass"),
+            )
+            self.fleet = Fleet(self.store, {"payer": NamedAgent(lambda: options)})
+            self.addCleanup(self.fleet.close)
+
+        at_work(Broken())
+        failed = self.run_async(self.fleet.enqueue("payer", "pay a 0", tenant="acme", queue="fast", priority=3))
+        self.work()
+        self.assertEqual((self.status(failed).state, self.payments()), ("failed", {"a": 1}))
+        at_work(Payer())
+        retry = self.run_async(self.fleet.retry(failed))
+        self.assertEqual(self.run_async(self.fleet.retry(failed)), retry)
+        with self.assertRaisesRegex(FleetError, f"run {retry} is queued: only a run that is over"):
+            self.run_async(self.fleet.retry(retry))
+        self.work()
+        self.ended(retry)
+        self.assertEqual((len(asked), self.payments()), (2, {"a": 1}))
+        was, now = self.status(failed), self.status(retry)
+        kept = ("session", "tenant", "queue", "priority", "agent", "max_attempts")
+        self.assertEqual([getattr(now, name) for name in kept], [getattr(was, name) for name in kept])
+        # Its prompt never reached the session: the tenant's budget was spent.
+        self.fleet.queue.limits.set_budget("poor", 0.0, None)
+        unsaid = self.run_async(self.fleet.enqueue("payer", "pay b 0", tenant="poor"))
+        self.work()
+        self.assertIn(f"fleet retry {unsaid}", self.status(unsaid).error or "")
+        self.fleet.queue.limits.set_budget("poor", 9.0, None)
+        again = self.run_async(self.fleet.retry(unsaid))
+        self.work()
+        self.ended(again)
+        self.assertEqual(self.payments(), {"a": 1, "b": 1})
+
+    def test_what_cannot_be_retried_is_refused_with_the_way_out(self) -> None:
+        ended = self.pay("k")
+        self.work()
+        failed = self.run_async(self.fleet.enqueue("payer", "pay", session="s"))
+        self.work()
+        self.run_async(self.fleet.enqueue("payer", "pay l 0", session="s"))
+        self.work()
+        cancelled = self.pay("m")
+        self.run_async(self.fleet.cancel(cancelled))
+        for run_id, words in (
+            (ended, "ended by itself: `fleet enqueue payer PROMPT --session"),
+            (cancelled, "was cancelled for good: `fleet enqueue payer --session"),
+            (failed, "has continued with another prompt since; enqueue its task again"),
+        ):
+            with self.assertRaisesRegex(FleetError, words):
+                self.run_async(self.fleet.retry(run_id))
 
     def test_the_log_says_what_happened_and_the_row_follows(self) -> None:
         run_id = self.pay("k")

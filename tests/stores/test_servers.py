@@ -123,6 +123,17 @@ class AddressTest(unittest.TestCase):
         for address in ("runs", "./sqlite", "my/sqlite", "/var//file", "filed", "redis-runs", "a b"):
             self.assertIsInstance(open_session_store(address), FileSessionStore)
 
+    def test_the_address_of_a_server_says_how_long_to_wait_for_it(self) -> None:
+        for address in ("postgresql://me:secret@127.0.0.1:1/x", "redis://me:secret@127.0.0.1:1/0?prefix=a"):
+            mark = "&" if "?" in address else "?"
+            for wrong in ("soon", "", "0", "-1", "nan", "inf", "1e9"):
+                with self.assertRaisesRegex(OptionsError, "patience_s must be a number of seconds") as caught:
+                    open_store(f"{address}{mark}patience_s={wrong}")
+                self.assertNotIn("secret", str(caught.exception))
+            if importlib.util.find_spec("psycopg" if mark == "?" else "redis"):
+                with self.assertRaises(StorageError):
+                    open_store(f"{address}{mark}patience_s=0.01").list_sessions()
+
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
     def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:
         wrong = (

@@ -17,6 +17,7 @@ from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
 from ...ground.signals import end_signals
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ..actions import ActionList, add_list_flag
 from ..exits import OK
 from ..flags import add_agents_flag, positive
@@ -74,6 +75,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the time for running steps to finish at shutdown (default: %(default)s)",
     )
     work.add_argument("--until-idle", action="store_true", help="exit when no run is due")
+    _add_actions_on_runs(actions)
+    add_rules(actions)
+
+
+def _add_actions_on_runs(actions: ActionList) -> None:
     runs = actions.add("runs", _runs, "list runs, the newest first")
     runs.add_argument(
         "--state", action="append", choices=STATES, default=[], help="only runs in this state (repeatable)"
@@ -83,11 +89,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     status = actions.add("status", _status, "show the state of a run")
     cancel = actions.add("cancel", _cancel, "cancel a run permanently")
     answer = actions.add("answer", _answer, "answer the question that a run waits for")
-    for action in (status, cancel, answer):
+    retry = actions.add(
+        "retry",
+        _retry,
+        "enqueue a run again that failed or hit a limit, continuing its session",
+    )
+    for action in (status, cancel, answer, retry):
         action.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     answer.add_argument("answer", metavar="ANSWER", help="one of the choices, or a text if the question takes one")
     answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
-    add_rules(actions)
 
 
 def _run_number(text: str) -> int:
@@ -195,6 +205,16 @@ async def _cancel(fleet: Fleet, args: argparse.Namespace) -> int:
     return OK
 
 
+async def _retry(fleet: Fleet, args: argparse.Namespace) -> int:
+    run = await fleet.status(await fleet.retry(args.run))
+    if run.is_over:
+        raise FleetError(
+            f"run {args.run} was retried before, as run {run.id}, which has {run.state}: `fleet status {run.id}` shows it"
+        )
+    Screen(sys.stdout).tell(args.json, run.to_dict(), [str(run.id)])
+    return OK
+
+
 async def _answer(fleet: Fleet, args: argparse.Namespace) -> int:
     await fleet.answer(args.run, args.question, args.answer)
     _say(await fleet.status(args.run), args)
@@ -206,5 +226,6 @@ def _say(run: FleetRun, args: argparse.Namespace, **more: Any) -> None:
     parts += [f"attempt {run.attempts} of {run.max_attempts}"] if run.attempts > 1 else []
     parts += [f"tenant {run.tenant}"] if run.tenant else []
     parts += [f"on {run.owner}"] if run.state == "running" else []
+    parts += [f"{plural(run.unknown, 'call')} with an unknown outcome"] if run.unknown else []
     parts += [run.error] if run.error else []
     Screen(sys.stdout).tell(args.json, {**run.to_dict(), **more}, [on_one_line("  ".join(parts))])

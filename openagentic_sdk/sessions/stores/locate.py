@@ -21,6 +21,7 @@ from ..store import FileSessionStore
 
 ENVIRONMENT_NAME = "OPENAGENTIC_SDK_STORE"
 DEFAULT_DURABILITY = "barrier"
+MAX_PATIENCE_S = 86_400
 FORMS = "file:FOLDER, sqlite:FILE, postgresql://USER@HOST/DATABASE, redis://HOST:PORT/NUMBER or memory:"
 
 
@@ -29,7 +30,8 @@ def open_store(url: str | None = None) -> SessionStore:
 
     The default is files in `OPENAGENTIC_SDK_HOME`, otherwise in `~/.openagentic-sdk`. A name that begins with `/`, `~` or
     `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and
-    SQLite accept `?durability=flush|barrier|fsync`. Nothing is connected or created yet. Raises `OptionsError`.
+    SQLite accept `?durability=flush|barrier|fsync`, Postgres and Redis `?patience_s=SECONDS`. Nothing is connected or
+    created yet. Raises `OptionsError`.
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
@@ -68,6 +70,26 @@ def _open_sqlite(url: str) -> SessionStore:
     return _load("sqlite", "SqliteSessionStore")(":memory:" if path.name == ":memory:" else path, durability=durability)
 
 
+def _open_server(url: str, module: str, name: str) -> SessionStore:
+    """Open a store on a server, with the setting that both have and their drivers do not."""
+    address, _, query = url.partition("?")
+    settings = [each for each in query.split("&") if each]
+    waits = [each.partition("=")[2] for each in settings if each.startswith("patience_s=")]
+    if not waits:
+        return _load(module, name)(url)
+    rest = "&".join(each for each in settings if not each.startswith("patience_s="))
+    try:
+        patience_s = float(waits[-1])
+    except ValueError:
+        patience_s = 0.0
+    if not 0 < patience_s <= MAX_PATIENCE_S:
+        raise OptionsError(
+            f"store {without_user(url)!r} cannot be used: patience_s must be a number of seconds above 0, at most "
+            f"{MAX_PATIENCE_S}, not {waits[-1]!r:.100}"
+        )
+    return _load(module, name)(f"{address}?{rest}" if rest else address, patience_s=patience_s)
+
+
 def _load(module: str, name: str) -> Callable[..., SessionStore]:
     """Import a store whose module or driver few programs need."""
     return cast(Callable[..., SessionStore], getattr(import_module(f"..{module}", __package__), name))
@@ -77,11 +99,11 @@ _OPENERS: Mapping[str, Callable[[str], SessionStore]] = {
     "memory": _open_memory,
     "file": _open_file,
     "sqlite": _open_sqlite,
-    "postgres": lambda url: _load("postgres", "PostgresSessionStore")(url),
-    "postgresql": lambda url: _load("postgres", "PostgresSessionStore")(url),
-    "redis": lambda url: _load("redis", "RedisSessionStore")(url),
-    "rediss": lambda url: _load("redis", "RedisSessionStore")(url),
-    "unix": lambda url: _load("redis", "RedisSessionStore")(url),
+    "postgres": lambda url: _open_server(url, "postgres", "PostgresSessionStore"),
+    "postgresql": lambda url: _open_server(url, "postgres", "PostgresSessionStore"),
+    "redis": lambda url: _open_server(url, "redis", "RedisSessionStore"),
+    "rediss": lambda url: _open_server(url, "redis", "RedisSessionStore"),
+    "unix": lambda url: _open_server(url, "redis", "RedisSessionStore"),
 }
 
 
