@@ -24,11 +24,6 @@ def said_by(*command: str) -> str:
 
 
 class InferredTypes(unittest.TestCase):
-    @unittest.skipUnless(find_spec("mypy"), "mypy is not installed")
-    def test_mypy_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
-        flags = ("--strict", "--follow-imports=silent", "--config-file=", "--cache-dir={folder}")
-        self.assertEqual(said_by("mypy", *flags, USE, *PROGRAMS), "")
-
     @unittest.skipUnless(find_spec("basedpyright"), "basedpyright, which brings pyright, is not installed")
     def test_pyright_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
         self.assertEqual(said_by("basedpyright", "--level", "error", USE), "")
