@@ -18,13 +18,13 @@ from openagentic_sdk.providers.definitions.accept import AcceptedParameters, acc
 from openagentic_sdk.providers.definitions.table import TABLE
 from tests.mcp.public_servers import FIXTURE, fitting
 from tests.providers.test_definitions import refusals
-from tests.size import FULL, LARGE, full_size
+from tests.size import full_size, sized
 
 VENDORS = sorted({row.vendor for row in TABLE})
 PYTHON = os.environ.get("OPENAGENTIC_TEST_VENDORS_PYTHON")
 
 
-def public_tools(step: int = 1 if FULL else 40) -> list[ToolDefinition]:
+def public_tools(step: int = sized(40, 5, 1)) -> list[ToolDefinition]:
     """The tools of the fixture as a run would offer them; one in every few of each server."""
     rows: dict[str, list[Any]] = {}
     for tool in json.loads(FIXTURE.read_text())["tools"]:
@@ -50,12 +50,12 @@ class PublicTools(unittest.TestCase):
                 if found.keys.as_own(sent) != own:
                     unfit.append((vendor, tool.shown, own))
         self.assertEqual((refused[:5], unfit[:5]), ([], []))
-        self.assertGreater(len(tools), 900 if FULL else 35)
+        self.assertGreater(len(tools), sized(35, 180, 900))
 
     @full_size
     @unittest.skipUnless(PYTHON, "OPENAGENTIC_TEST_VENDORS_PYTHON names no Python with the vendors' packages")
     def test_what_vendors_publish_takes_every_tool_of_a_public_server_and_refuses_what_no_vendor_takes(self) -> None:
-        tools = public_tools(1 if LARGE else 12)
+        tools = public_tools(sized(40, 30, 1))
         sent = [definition(vendor, tool, accepted(vendor, tool.input_schema)) for tool in tools for vendor in VENDORS]
         self.assertEqual(judged(sent)[:5], [])
         odd = {"type": "object", "properties": {"a": {"exclusiveMinimum": True}, "b": {"$ref": "#/$defs/none"}}}
