@@ -197,6 +197,7 @@ def serve() -> None:
     for line in sys.stdin.buffer:
         question = json.loads(line)
         if sys.platform != "win32":
+            # Nothing handles SIGALRM, so it ends the process, even in the middle of a pattern.
             signal.setitimer(signal.ITIMER_REAL, question["timeout_s"] + _ORPHAN_S)
         answers.write(json.dumps(_answer(question)).encode("ascii") + b"\n")
         answers.flush()

@@ -143,6 +143,7 @@ class _SuiteRun:
         """Do the remaining jobs, at most `parallel` at a time."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         remaining = [job for job in jobs if job.key not in done]
+        # What earlier processes of this eval spent counts for the same budget.
         for event in self.report.runs:
             if event.cost_usd is not None or event.mode != "replay":
                 self._budget.charge(event.usage, event.cost_usd)
@@ -158,6 +159,7 @@ class _SuiteRun:
                     group.create_task(self._take(waiting))
             reason = "budget" if self.report.missing() else "end"
         except BaseExceptionGroup as failures:
+            # The first failure ended the group; any others followed from it.
             raise failures.exceptions[0] from None
         finally:
             self._apart.close()
@@ -178,6 +180,7 @@ class _SuiteRun:
     async def _take(self, waiting: Iterator[EvalJob]) -> None:
         """Do one job after the other until none is left or the budget is spent."""
         for job in waiting:
+            # A replay costs nothing, so it runs even when the budget is spent.
             if self._budget.complaint() is not None and job.planned.mode != "replay":
                 continue
             with self._shown(job):

@@ -247,6 +247,7 @@ class ShellHook:
             try:
                 code = await process.wait()
             finally:
+                # Also after a normal end: what the hook started and left behind is in its group.
                 with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty by now
                     os.killpg(process.pid, signal.SIGKILL)
                 while process.returncode is None:
@@ -260,10 +261,12 @@ async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -
     is_open = True
     while not work.done():
         await asyncio.wait((work,), timeout=_LOOK_EVERY_S if is_open else None)
+        # `pread`, because the process shares the file's offset with us: a read would move the place where it writes.
         head = b"" if work.done() or not is_open else os.pread(out.fileno(), 4096, 0).lstrip()
         line, end, _ = head.partition(b"\n")
         if head and runs_on(line.decode("utf-8", errors="replace")):
             return True
+        # The request is one short first line of JSON; with anything else there, it can no longer come.
         is_open = not head or (head.startswith(b"{") and not end and len(head) < 4096)
     return False
 

@@ -54,6 +54,7 @@ class KeptFile:
         """
         with self._lock():
             before = self.read()
+            # A deep copy: the block may change values inside entries, and an unchanged file is not written.
             entries = json.loads(json.dumps(before))
             yield entries
             if entries != before:

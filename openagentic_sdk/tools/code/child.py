@@ -74,6 +74,7 @@ class Host:
         number = next(self._ids)
         body = json.dumps({"id": number, "tool": tool, "input": arguments}).encode()
         loop = asyncio.get_running_loop()
+        # The code may run one event loop after another; each needs a reader of its own.
         if loop is not self._loop:
             self._loop, self._reading = loop, loop.create_task(self._read(loop))
         answer = self._waiting[number] = loop.create_future()
@@ -90,6 +91,7 @@ class Host:
             self._received += piece
             while (frame := self._next_frame()) is not None:
                 answer = self._waiting.pop(frame["id"], None)
+                # The code cancelled the call, for example with a timeout of its own.
                 if answer is None or answer.done():
                     continue
                 if "error" in frame:
@@ -160,6 +162,7 @@ def show_help(function: Any) -> None:
 
 def run(code: str, names: dict[str, Any]) -> int:
     """Run the model's code, which may use `await` anywhere; return 0, or 1 if it raised."""
+    # Tracebacks show lines of the code, though it is in no file; without a time, the entry is never checked against one.
     linecache.cache["code"] = (len(code), None, code.splitlines(keepends=True), "code")
     try:
         compiled = compile(code, "code", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -173,6 +176,7 @@ def run(code: str, names: dict[str, Any]) -> int:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != "code":
             trace = trace.tb_next
+        # Standard error is the same pipe: the report must come after what the code printed.
         sys.stdout.flush()
         report = traceback.TracebackException(type(error), error, trace, limit=-20)
         report.stack[:] = [frame for frame in report.stack if frame.filename != "<string>"]  # frames of this file
@@ -188,6 +192,7 @@ async def evaluate(compiled: Any, names: dict[str, Any]) -> None:
 
 def main() -> None:
     """Receive the code and the tools, run it, and exit at once, whatever threads are left."""
+    # The channel moves away from descriptor 0: code that reads standard input must find its end, not the answers to calls.
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

@@ -67,6 +67,7 @@ def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
         plan = _closed_plan(level, scratch, limits)
         folder = plan["cwd"]
         yield ServerSpec(
+            # No environment, no site-packages (which are not in the sandbox), and no compiled files.
             argv=(os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", "-c", source),
             # With one memory arena per thread, only few threads would fit.
             env={"HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "2"},

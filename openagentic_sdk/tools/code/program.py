@@ -27,6 +27,7 @@ from ...sessions.rebuild import result_text
 from ..shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 
+# The process is not trusted, so whatever it sends or does not read is limited; exceeding a limit ends it.
 MAX_FRAME_BYTES = 4 << 20
 MAX_CALLS_BYTES = 32 << 20
 MAX_VALUE_BYTES = 16 << 20
@@ -103,6 +104,7 @@ class _CodeProgram:
             start = partial(self._hold.start, spec, (theirs.fileno(), out_w, out_w))
             # A start is short, and the started process must not be lost.
             started, cancelled = await settled(run_in_thread(start, name="openagentic-code-start"))
+        # While this end is open here, the other end never reports the end of the output.
         os.close(out_w)
         try:
             self._command = started.result()
@@ -132,6 +134,7 @@ class _CodeProgram:
                 )
                 break
             with suppress(TimeoutError):
+                # At the limit while a tool works: look again soon, because the clock continues once the tool is done.
                 await asyncio.wait_for(self._over.wait(), max(left_s, _MOMENT_S))
         if self._failure is not None:
             raise self._failure
@@ -151,6 +154,7 @@ class _CodeProgram:
             if command is not None:
                 if command.fileno() >= 0:
                     self._loop.remove_reader(command.fileno())
+                # Before its calls are awaited: a call that ends slowly must not give the code more time.
                 await run_in_thread(command.close, name="openagentic-code-end")
                 while self._out_r >= 0 and self._read_output():
                     continue
@@ -175,6 +179,7 @@ class _CodeProgram:
         self._over.set()
         self.ended.exit_code = end.exit_code
         if end.signal or end.exit_code > 128:
+            # bwrap, like a shell, exits with 128 plus the signal that ended its child.
             number = end.signal or end.exit_code - 128
             self.ended.reason = (
                 f"the code was ended by signal {number}: it exceeded its time or memory limit, or crashed"
@@ -240,6 +245,8 @@ class _CodeProgram:
         if self._channel is None or self._over.is_set() or self._is_full == bool(self._waiting):
             return
         self._is_full = bool(self._waiting)
+        # With the reader removed the socket fills, and the process blocks in its next call instead of filling our
+        # memory.
         if self._is_full:
             self._loop.remove_reader(self._channel)
         else:
@@ -304,6 +311,7 @@ def _read_call(body: bytes, used_numbers: set[int]) -> tuple[int, str, Mapping[s
     if not isinstance(frame, dict) or frame.keys() != {"id", "tool", "input"}:
         raise ToolError("the message is not a call")
     number, tool, input = frame["id"], frame["tool"], frame["input"]
+    # `True` is an int for `isinstance`, and equals 1.
     if type(number) is not int or number in used_numbers or number < 0 or number > sys.maxsize:
         raise ToolError("the number of a call is in use, or is invalid")
     if not isinstance(tool, str) or len(tool) > MAX_NAME_CHARS or not isinstance(input, dict):
