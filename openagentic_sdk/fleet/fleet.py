@@ -306,6 +306,7 @@ class Fleet:
                 run = await self.status(run_id)
                 if follower is None and await off_loop(True, self.store.session_exists, run.session):
                     follower = Follower(self.store, run.session, after_seq=after_seq)
+                # The state was read before the events, so those stored until then are still delivered.
                 stops = run.is_over or run.state == "waiting"
                 if follower is None:
                     if stops:
@@ -394,5 +395,6 @@ def _check_tenant(store: SessionStore, session: str, tenant: str) -> None:
         metadata = store.read_metadata(session)["metadata"]
     except SessionNotFoundError:
         return
+    # The same error as for a missing session: a tenant does not learn which ids others use.
     if (metadata.get(TENANT_KEY) or "") != tenant:
         raise SessionNotFoundError(session)

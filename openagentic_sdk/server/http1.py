@@ -111,6 +111,7 @@ class RequestReader:
         if seen > MAX_HEAD_BYTES:
             raise RequestRefusedError(431, f"the head has more than {MAX_HEAD_BYTES} bytes")
         if end < 0:
+            # Three bytes of the empty line may have arrived: the next search begins with them.
             self._searched = max(0, len(buffer) - 3)
             return None
         lines = bytes(buffer[:end]).split(b"\r\n")
@@ -142,6 +143,7 @@ class RequestReader:
     def _read_chunk_size(self) -> int | None:
         """The size of the next chunk; 0 only together with the empty line that ends the body."""
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
+        # Of the line end after a chunk, only the first byte may have arrived.
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
             raise RequestRefusedError(400, "a chunk exceeds its declared size")
         end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)

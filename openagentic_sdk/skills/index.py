@@ -123,6 +123,7 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
     """
     key = name_key(name)
     listed = tuple(skills)
+    # All declared names before any folder's name: a folder's name cannot take over another skill's.
     for kind, candidates in enumerate((listed, listed, (*listed, *hidden), (*listed, *hidden))):
         for skill in candidates:
             if name_key(skill.names[kind]) == key:
@@ -296,6 +297,7 @@ class SkillIndex:
         text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
         doc = parse_skill_markdown(text, folder=_folder_of(file.path), head_only=True)
         info = describe_skill(doc, file.path, root)
+        # A file changed within the clock's resolution could change once more without a new stamp.
         if self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._read[file.path] = (stamp, info)
         return info

@@ -72,7 +72,7 @@ class Moment:
     what: str
 
     def __str__(self) -> str:
-        return f"{'behind' if self.is_behind else 'before'} {self.number}, {self.what}"
+        return f"{'after' if self.is_behind else 'before'} {self.number}, {self.what}"
 
 
 class World:
@@ -342,6 +342,7 @@ def _crash(
     """Kill the work once or more often, and judge its end; return its number of lives."""
     killed: list[Moment] = []
     for number in range(1, deaths + 1):
+        # The length of a continued life is unknown; with a number after its end, the life just ends.
         moment = moments[0] if number == 1 else Moment(rng.randint(1, 40), rng.random() < 0.5, "drawn")
         seen = _die(build, world, number, moment)
         if seen is None:
@@ -368,6 +369,7 @@ def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | No
         try:
             _live(build, Life(world, number, moment))
         finally:
+            # Whatever it raised: the cleanup of the test process must not run in its copy.
             os._exit(0)
     status = os.waitpid(process, 0)[1]
     return moment.what if os.WIFSIGNALED(status) else None

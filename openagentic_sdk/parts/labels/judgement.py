@@ -178,6 +178,7 @@ def _untrusted(
     """The arguments that are in no trusted text and, if `chosen`, those that no person wrote or named."""
     folds = [view.fold(LabelsFold) for view in views]
     for name, argument in arguments.items():
+        # The model chose the names of undeclared arguments, so a name counts as a value.
         opened = () if name in tool.arguments or argument is None else (("name", name),)
         for place, value in (*opened, *leaves(argument, name, tool.arguments)):
             origins = None if carried is None else carried.origins_of(place, value)

@@ -211,6 +211,7 @@ def read_plugins(
             continue
         place = added[key]["root"] if listed is None else listed.folder
         try:
+            # A plugin of the project is part of what the project's trust covers.
             is_same = scope == "project" or (
                 bool(listed) == bool(added[key]["market"]) and _digest(place, listed) == added[key]["digest"]
             )

@@ -172,6 +172,7 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
         real = os.path.realpath(file.path)
         if trusted is None or not any(is_within(real, place) for place in trusted.places):
             return False
+        # Read again for each use: the run itself may have changed the files.
         now = _files_of(root)
         return now is not None and not changes_that_grant(now, trusted.files, root)
 
@@ -283,6 +284,7 @@ class TrustStore:
             return TrustAnswer("unknown", real, digest, str(error))
         if not isinstance(entry, dict):
             return TrustAnswer("unknown", real, digest, f"nobody has decided about trusting {real} yet")
+        # A refusal does not depend on the content of the files.
         if entry.get("decision") == "refused":
             return TrustAnswer("refused", real, digest, "it was refused")
         if entry.get("decision") != "trusted" or entry.get("digest") != digest:
@@ -309,6 +311,7 @@ class TrustStore:
         real = os.path.realpath(root)
         entry: dict[str, Any] = {"decision": decision, "digest": digest}
         files = _files_of(real) if decision == "trusted" else None
+        # If the files changed while the person decided, only the digest is stored: that of the files shown.
         if files is not None and files.digest == digest:
             folders = claude_folders(real, setting_sources=("project", "local"), managed_dir=None)
             hooks = read_settings(folders, trusted=True).hooks

@@ -162,6 +162,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
         path = Path(folder, "signature")
         path.write_text(text, encoding="ascii")
         signed = ["-n", NAMESPACE, "-s", str(path)]
+        # This form checks the signature itself, without a list of who may sign.
         is_signed = ["ssh-keygen", "-Y", "check-novalidate", *signed]
         if trust.allowed_signers is None:
             if not _succeeds(is_signed, statement):
@@ -261,6 +262,7 @@ def timestamp_query(digest: bytes, nonce: bytes) -> bytes:
 def timestamp_time(reply: bytes, statement: bytes) -> str:
     """The time in the reply, `YYYYMMDDhhmmssZ`. Raises `ValueError` if the reply is for another digest."""
     place = reply.find(sha256(statement).digest())
+    # In a token, the first time after the digest is the token's own; times of certificates come later (RFC 3161, TSTInfo).
     match = _GENERALIZED_TIME.search(reply, max(0, place))
     if place < 0 or match is None:
         raise ValueError("the time stamp is for other data")

@@ -168,6 +168,7 @@ class _Checked:
     def take(self, place: int, signed: RecordSigned) -> None:
         """Check the checkpoint at this place."""
         seq = signed.seq or place + 1
+        # What precedes a fork was copied from its parent, with the checkpoints.
         made_in = next((parent for fork, parent in self._forks if fork > place), self._session_id)
         if signed.session_id != made_in:
             text = f"this checkpoint was made for session {on_one_line(signed.session_id, 80)}"
@@ -180,6 +181,7 @@ class _Checked:
             self._say("replayed", seq, text)
             return
         try:
+            # Signatures cover only the head, so the digests must lead to it.
             digests = split_digests(signed.digests)
             if (
                 chain_digests(signed.before, digests) != signed.head
@@ -323,6 +325,7 @@ def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) 
     shift = 0
     unknown: list[int] = []
     for index, event in enumerate(events):
+        # After a removed or added event, all others are displaced by the same number: try that place first.
         near = sorted(range(index - _NEAR, index + _NEAR + 1), key=lambda place: abs(place - index - shift))
         for place in near if len(unknown) < _MANY else (index + shift,):
             if place in free and _digest(opening, event, place) == digests[place]:

@@ -103,6 +103,7 @@ class MemoryFolder:
             before = len(canonical_json(entries))
             yield entries
             size = len(canonical_json(entries))
+            # A change that makes the file smaller is always allowed, so that a full memory can be reduced.
             if size > before and (len(entries) > MAX_ENTRIES or size > _MAX_FILE_BYTES):
                 raise ToolError(
                     f"the memory {ROOT}/{self.scope} is full ({MAX_ENTRIES} entries, {_MAX_FILE_BYTES:,} bytes): "
@@ -119,6 +120,7 @@ class MemoryFolder:
         entry = {
             "lines": text.split("\n"),
             "writes": writes[-_KEPT_WRITES:],
+            # One source is enough for doubt, so nothing that matters is lost.
             "sources": [*sources[:_KEPT_SOURCES]],
         }
         entries[name] = {**entry, "mac": self._seal.digest(*self._sealed(name, entry))}
