@@ -15,6 +15,7 @@ from ..tools.shell.protected import Protected
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
+from .guess import MAX_COMPARED_CHARS
 from .hold.files import closed_files
 from .hold.git import prints_tracked_content, runs_settings
 from .hold.programs import BUILT_IN, enforced_by_words, unheld_rules
@@ -97,6 +98,13 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
     """The verdict of the first step of this policy that reaches one."""
     if subject.command is None:
         return _forbidden(policy, subject) or _ask_rule_verdict(policy, subject) or _permitted(policy, subject)
+    if len(subject.command) > MAX_COMPARED_CHARS and (policy.deny or policy.ask):
+        reason = (
+            f"the command has {len(subject.command)} characters, more than the {MAX_COMPARED_CHARS} that are compared with "
+            "deny and ask rules: write long text with Write"
+        )
+        unread = replace(subject, command=None, line=None)
+        return _forbidden(policy, unread) or Verdict("ask", reason, "ask_rule", firm=True)
     # Everything that denies comes first: an ask that came before would let a person approve what a rule forbids.
     return (
         _forbidden(policy, subject)
@@ -297,7 +305,8 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
         return True
     follower = LinkFollower()
     says_more = rule.kind == "wildcard" or len(rule.words) > 1
-    if tool == "Bash" and says_more and not {"$", "`"}.isdisjoint(str(input.get("command"))):
+    command = str(input.get("command"))
+    if tool == "Bash" and (len(command) > MAX_COMPARED_CHARS or (says_more and not {"$", "`"}.isdisjoint(command))):
         return True  # only the shell can determine what such a command does
     workspace = Workspace(cwd, cwd, (cwd,), Protected, follower.follow, lambda pattern, folder: (), follower.kind)
     return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

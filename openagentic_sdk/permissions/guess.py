@@ -14,6 +14,9 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
 
+# The time of some comparisons grows with the square of the length; a longer line is asked about if any rule forbids.
+MAX_COMPARED_CHARS = 3 * MAX_COMMAND_CHARS
+
 
 @frozen
 class LooseWord:
@@ -66,7 +69,7 @@ _WORD = regex(r"[^\s;&|()<>]+")
 _REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
 # Options with their value in the same word: `-S'rm x'`, and those of env without quotes.
 _GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
-_WRITTEN_BLANK = regex(r"\\+[nt_]")
+_WRITTEN_BLANK = regex(r"(?<!\\)\\+[nt_]")
 _WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
 
 

@@ -311,7 +311,9 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
 def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     reads = read_only(command.argv)
     if reads is not None:
-        paths = [(path, False) for path in (*reads.paths, *reads.values)]
+        # The shell lists a folder for a wildcard, whatever the program does with the names.
+        expanded = (command.argv[index] for index in command.globs)
+        paths = [(path, False) for path in (*reads.paths, *reads.values, *expanded)]
     else:
         risk = hazard(command.argv)
         name = base_name(command.argv[0])
@@ -345,7 +347,8 @@ def path_like(word: str) -> tuple[str, ...]:
     if is_option and word[1:2] != "-":
         # In `-abc/x` the letters are options, and the last of them may have taken the rest as its value.
         letters = next((at for at in range(1, len(word)) if not word[at].isalnum()), len(word))
-        candidates.update((word[at:], None) for at in range(2, min(letters, 8) + 1))
+        values = (word[at:] for at in range(2, min(letters, 8) + 1))
+        candidates.update((part, None) for value in values for part in (value, *path_like(value.lstrip("-"))))
     decoded = _CODED.sub(lambda code: chr(int(code[1], 16)), word) if "%" in word and ":" in word else word
     if decoded != word:
         candidates.update((part, None) for part in path_like(decoded))

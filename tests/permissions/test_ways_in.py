@@ -715,5 +715,36 @@ class WhatALaterProgramTrusts(Table):
                 self.assertEqual(result.allowed, allowed, result.reason)
 
 
+class OneWordOfAnOption(Table):
+    def test_a_value_attached_to_a_letter_is_split_like_any_other(self) -> None:
+        allow = {"allow": ["Bash(docker run:*)", "Bash(echo:*)", "Bash(openssl:*)", "Bash(cd:*)", "Bash(curl:*)"]}
+        self.decided(
+            "ask",
+            allow,
+            "docker run -v/:/x a",
+            "docker run -v /:/x a",
+            "openssl engine -t ./x",
+            "echo /etc/*",
+            "command cd src && cat ../link_file_out",
+            "curl 'file:///x[1-3]'",
+        )
+        self.decided("allow", allow, "docker run -vsrc:/x a", "echo src/*")
+        self.decided("deny", {"permission_mode": "bypass", "deny": ["Read(./secrets/**)"]}, "echo secrets/*")
+        self.decided("ask", {}, "lsof -i @example.com", "lsof -iTCP@example.com:80")
+
+    def test_outside_of_a_repository_git_diff_compares_files(self) -> None:
+        (self.root / ".git" / "config").unlink()
+        (self.root / ".git" / "hooks").rmdir()
+        (self.root / ".git").rmdir()
+        self.decided("ask", {}, "git diff link_out/passwd README.md")
+        self.decided("allow", {}, "git diff README.md src/a.py")
+
+    def test_a_line_too_long_to_compare_with_rules_is_asked_about_in_every_mode(self) -> None:
+        for line in ("a" * 40_000, "\\" * 1_000_000, "git " * 100_000):
+            self.decided("ask", DENY_ENV, line)
+            self.decided("deny", {"permission_mode": "bypass", "deny": ["Bash"]}, line)
+            self.decided("allow", {"permission_mode": "bypass"}, line)
+
+
 if __name__ == "__main__":
     unittest.main()

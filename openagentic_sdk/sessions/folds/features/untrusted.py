@@ -29,10 +29,12 @@ _READS = ("Read", "NotebookRead", "Grep", "Glob", "LS")
 _PATH_KEYS = ("file_path", "notebook_path", "path", "root", "pattern")
 _FETCHES = regex(
     r"(?<![\w.-])(?:curl|wget|aria2c|https?|xh|lynx|w3m|elinks|ftp|sftp|scp|rsync|ssh|nc|ncat|netcat|telnet|socat|gh|glab"
-    r"|whois|dig|nslookup|aws|gcloud|az|kubectl|npx|uvx|pipx"
-    r"|git\b[^;|&]*?\s(?:clone|fetch|pull|ls-remote)|(?:docker|podman)\s+(?:pull|run)|npm\s+(?:view|info|show|search))"
+    r"|whois|dig|nslookup|aws|gcloud|az|kubectl|npx|uvx|pipx|(?:docker|podman)\s+(?:pull|run)|npm\s+(?:view|info|show|search))"
     r"(?![\w.-])|\w://|/dev/(?:tcp|udp)/"
 )
+_SEPARATORS = regex(r"[;|&]")
+_GIT = regex(r"(?<![\w.-])git\b")
+_GIT_FETCHES = regex(r"\s(?:clone|fetch|pull|ls-remote)(?![\w.-])")
 _WORD = regex(r"[^\s'\"`;|&<>(){}=,:]+")
 # Naming a program is not reading it, and devices disclose nothing.
 _HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|stdout|stderr|tty)")
@@ -116,10 +118,15 @@ def untrusted_source(
 
 def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | None:
     """Like `untrusted_source`, for a line of the shell."""
-    if _FETCHES.search(command):
+    if _FETCHES.search(command) or any(map(_fetches_with_git, _SEPARATORS.split(command))):
         return short_source(f"web: {command}")
     words = (word for word in _WORD.findall(command) if not _HARMLESS.fullmatch(word))
     return next((short_source(f"file: {word} ({command})") for word in words if is_outside(word, cwd, roots)), None)
+
+
+def _fetches_with_git(command: str) -> bool:
+    git = _GIT.search(command)
+    return git is not None and _GIT_FETCHES.search(command, git.end()) is not None
 
 
 def is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
