@@ -314,15 +314,15 @@ class _IncomingAnswer:
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
         """Record the complete answer as one batch; return its calls."""
         run, provider = self._run, self._run.agent.provider.name
-        earlier, used_ids = run.view.calls, set[str]()
+        used = run.view.calls, run.view.used_ids, (new_ids := set[str]())
         calls = []
         number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
             # Results are found by id, and some endpoints send none, or the same ones in each answer.
-            while not 0 < len(call_id) <= _MAX_ID_CHARS or call_id in earlier or call_id in used_ids:
+            while not 0 < len(call_id) <= _MAX_ID_CHARS or any(call_id in ids for ids in used):
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
-            used_ids.add(call_id)
+            new_ids.add(call_id)
             caller = _vendor_caller(call)
             calls.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))
         events: list[Event] = [self._response(output)]

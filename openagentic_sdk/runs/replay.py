@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import OptionsError, ReplayMismatchError
-from ..events import Event, PartState, SessionCompacted, SessionRewound, UserMessage
+from ..events import Event, PartState, SessionCompacted, SessionRewound, ToolUse, UserMessage
 from ..ground.clock import SystemClock
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
@@ -33,9 +33,28 @@ from ..permissions.gate import PermissionGate
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
-from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
+from ..testing.replay import (
+    RecordedRun,
+    RecordedStep,
+    RecordedTool,
+    Recording,
+    ReplayProvider,
+    RequestDifference,
+    recorded_outcome,
+)
 
-_CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "tool.result"})
+# What a position is counted in: whatever changes the view, so that one behind a rewind is not mistaken for one before it.
+_CONVERSATION = frozenset(
+    {
+        "user.message",
+        "assistant.message",
+        "tool.use",
+        "tool.result",
+        "session.compacted",
+        "session.rewound",
+        "context.cleared",
+    }
+)
 
 
 @frozen
@@ -103,6 +122,10 @@ class ReplayPart(RecordedSteps):
 
     def system_prompt(self) -> SystemPrompt | None:
         return self._replay.system_prompt()
+
+    def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
+        self._replay.raise_recorded_error(use)
+        return use
 
 
 class Replay:
@@ -217,6 +240,12 @@ class Replay:
             tools=run.agent.tools if run.agent.tools.specs() == list(step.context.tools) else self._tools(step),
         )
         self.provider.expect(step)
+
+    def raise_recorded_error(self, use: ToolUse) -> None:
+        """Raise the error with which a call ended: whatever is wrong with the call, it may have been cancelled before."""
+        result = self._recording.results.get(use.tool_use_id)
+        if result is not None and result.is_error and use.name not in self._live:
+            recorded_outcome(result)
 
     def _as_now(self, event: Event) -> Event:
         """A recorded event with its positions translated to the replayed log."""

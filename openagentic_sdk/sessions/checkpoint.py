@@ -23,7 +23,7 @@ from .seal import Seal
 
 # A larger view is not cached but folded from the log again, so that a cache file is never large.
 MAX_CHECKPOINT_BYTES = 1 << 24
-KEPT_VERSION = 7
+KEPT_VERSION = 8
 _PURPOSE = b"openagentic-sdk checkpoint"
 
 
@@ -63,6 +63,7 @@ def view_from_dict(data: Mapping[str, Any]) -> KeptView | None:
     fields = {name: value for name, value in data.items() if name != "version"}
     fields["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
     fields["blocks"] = tuple(map(tuple, data["blocks"]))
+    fields["used_ids"] = tuple(data["used_ids"])
     fields["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
     return KeptView(**fields)
 

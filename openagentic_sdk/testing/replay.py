@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from ..errors import IncompleteResponseError, ReplayMismatchError
+from ..errors import IncompleteResponseError, ReplayMismatchError, ToolError
 from ..events import (
     AssistantMessage,
     AssistantReasoning,
@@ -234,5 +234,5 @@ class RecordedTool(Tool):
 def recorded_outcome(result: ToolResult) -> ToolOutput:
     """The value that a tool must return, or the error it must raise, so that the model reads exactly what was recorded."""
     if result.is_error and result.error_message is not None:
-        raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
+        raise type(result.error_type or "ToolError", (ToolError,), {})(result.error_message)
     return ToolOutput(result.output, is_error=result.is_error, attachments=result.attachments)

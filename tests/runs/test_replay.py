@@ -11,6 +11,7 @@ from openagentic_sdk.events import ModelContext, SessionRewound, ToolResult
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -109,6 +110,30 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         await run(prompt="3", options=resumed)
         await run(prompt="4", options=replace(resumed, resume_max_events=4))
         await self.assert_replays(store.read_events(first.session_id))
+
+    async def test_a_rewind_to_between_an_earlier_rewind_and_the_next_prompt_replays(self):
+        options = options_for(["one", "two", "three", "four"])
+        first = await run(prompt="1", options=options)
+        resumed, store = replace(options, resume=first.session_id), options.session_store
+        second = await run(prompt="2", options=resumed)
+        store.append_event(first.session_id, SessionRewound(to_seq=first.events[-1].seq))
+        await run(prompt="3", options=resumed)
+        # Behind the rewind, which took the second turn back, and before the third prompt.
+        store.append_event(first.session_id, SessionRewound(to_seq=second.events[-1].seq + 1))
+        await run(prompt="4", options=resumed)
+        await self.assert_replays(store.read_events(first.session_id))
+
+    async def test_calls_that_could_not_run_and_were_cancelled_before_anybody_saw_that_replay(self):
+        ask = {"name": "echo", "arguments": {"text": "x"}}
+        broken = [{"name": "nope"}, {"name": "echo", "raw_arguments": "{"}, {"name": "echo", "arguments": {"text": 1}}]
+        options = options_for([{"tool_calls": [ask, *broken]}, "Fine."], permission_gate=PermissionGate(ask=["echo"]))
+        parked = await submit("go", options).wait()
+        self.assertEqual(parked.state, "waiting", parked.error)
+        await run(prompt="never mind", options=replace(options, resume=parked.session_id))
+        events = options.session_store.read_events(parked.session_id)
+        outcomes = [event.outcome for event in events if isinstance(event, ToolResult)]
+        self.assertEqual(outcomes, ["cancelled"] * 4)
+        await self.assert_replays(events)
 
     async def test_runs_that_a_stop_hook_or_a_repair_sent_back_to_work_replay(self):
         answers = iter([HookDecision(block=True, block_reason="run the tests"), None])

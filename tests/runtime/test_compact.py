@@ -1,6 +1,7 @@
 """Conversations that exceed the context window."""
 
 import json
+import shutil
 import tempfile
 import unittest
 from dataclasses import replace
@@ -20,7 +21,8 @@ from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.tools.base import SessionLog, Tool
+from openagentic_sdk.tools.base import SessionLog, Tool, ToolContext
+from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
 from tests.durability.scenes import CountingDisk
 from tests.size import IN_MEMORY, LARGE, full_size
@@ -121,6 +123,40 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         again = options_for([{"text": "ok", "expect": {"contains": "SUMMARY"}}], session_store=options.session_store)
         second = await run(prompt="go on", options=replace(again, resume=first.session_id))
         self.assertEqual(second.final_text, "ok", second.error_message)
+
+    async def test_a_summary_by_another_model_than_that_of_the_last_turn_is_no_damage(self):
+        options = options_for(["one", "two", "SUMMARY"], system_prompt="You are a test.")
+        first = await run(prompt="first", options=options)
+        resumed = replace(options, resume=first.session_id)
+        await run(prompt="second", options=replace(resumed, model="scripted-2"))
+        self.assertTrue(await compact_session(options=resumed))
+        self.assertEqual(find_mismatches(options.session_store.read_events(first.session_id)), [])
+
+    async def test_an_id_that_an_endpoint_repeats_is_replaced_although_a_compaction_hid_its_first_call(self):
+        keys = []
+
+        @tool
+        def pay(ctx: ToolContext, amount: int) -> str:
+            """Pay."""
+            keys.append(ctx.idempotency_key)
+            return "paid"
+
+        def turns(*more):
+            return [{"tool_calls": [{"name": "pay", "arguments": {"amount": 5}, "id": "0"}]}, "Paid.", *more]
+
+        store = FileSessionStore(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, store.root_dir)
+        options = options_for(turns("SUMMARY"), tools=[pay], session_store=store)
+        first = await run(prompt="pay", options=options)
+        self.assertTrue(await compact_session(options=replace(options, resume=first.session_id)))
+        self.assertIsNotNone(store.read_kept_view(first.session_id)[0])
+        for _ in range(2):
+            again = options_for(turns("SUMMARY"), tools=[pay], session_store=store, resume=first.session_id)
+            await run(prompt="pay again", options=again)
+            self.assertTrue(await compact_session(options=again))
+        self.assertEqual(len(set(keys)), 3, keys)
+        report = await replay_events(store.read_events(first.session_id))
+        self.assertTrue(report.ok, report.error)
 
 
 def read(name):

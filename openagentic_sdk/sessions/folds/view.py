@@ -10,6 +10,7 @@ from the last compaction on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
@@ -100,6 +101,8 @@ class CallRecord:
 
 
 _FREED_AT_ONCE = 200
+# The end of an id that no endpoint sends twice: `call_0a1b2c3d` has one, `call_1` and `functions.look_up:0` have not.
+_RANDOM_END = re.compile(r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{8,32}\Z")
 
 
 @frozen
@@ -108,7 +111,7 @@ class KeptView:
 
     `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `requests` is
     the result of `Requests.kept`, `authority` that of `Authority.kept`. `folds` maps each fold's name to its version and
-    the result of its `kept`.
+    the result of its `kept`. `used_ids` are those of calls not kept which an endpoint that counts would send again.
     """
 
     events: tuple[Event, ...]
@@ -121,6 +124,7 @@ class KeptView:
     requests: Mapping[str, Any]
     authority: Mapping[str, Any] = field(default_factory=dict)
     folds: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    used_ids: tuple[str, ...] = ()
 
     def has(self, folds: Iterable[type[Fold]]) -> bool:
         """Whether all of these folds can continue from here: each was kept, in its current version."""
@@ -151,6 +155,7 @@ class SessionView:
         self.events: list[Event] = []
         self.conversation = Conversation(provider=provider)
         self.calls: dict[str, CallRecord] = {}
+        self.used_ids: frozenset[str] = frozenset()
         self.context: ModelContext | None = None
         self.controls: set[str] = set()
         self.steps = 0
@@ -185,7 +190,7 @@ class SessionView:
         view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
         view.last_text, view.requests = kept.last_text, Requests.restored(kept.requests)
-        view.last_request_tokens = None
+        view.last_request_tokens, view.used_ids = None, frozenset(kept.used_ids)
         for fold in view._folds.values():
             fold.restore(kept.folds[fold.name][1])
         return view
@@ -222,6 +227,7 @@ class SessionView:
             requests=self.requests.kept(),
             authority={} if self.authority is None else self.authority.kept(stay),
             folds={fold.name: (fold.version, fold.kept()) for fold in self._folds.values()},
+            used_ids=(*self.used_ids, *(name for name in self.calls.keys() - called if not _RANDOM_END.search(name))),
         )
 
     def forget(self, kept: KeptView) -> None:

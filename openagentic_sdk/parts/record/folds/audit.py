@@ -44,14 +44,15 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
             if event.messages is None:
                 messages += [*system, *conversation.messages(), *(event.appended or ())]
             tools = context.tools if event.purpose == "turn" or event.messages is None else ()
+            model = event.model or context.model  # a summary may be asked of another model
             yield RebuiltRequest(
                 event.seq or 0,
                 event.step,
-                context.model,
+                model,
                 tuple(messages),
                 tuple(tools),
                 event.request_sha256,
-                digest.of(context.model, messages, tools),
+                digest.of(model, messages, tools),
             )
         conversation.apply(event)
 
