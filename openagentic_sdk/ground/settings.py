@@ -290,5 +290,5 @@ def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) 
         return f": write options=OpenAgenticOptions({word}=...)"
     if (replacement := _WORDS.get(word)) is not None and replacement.removesuffix("=") != word:
         return f": use {replacement}"
-    near = look_alikes(word, names, 0.7)
+    near = [name for name in look_alikes(word, names, 0.7) if name != word]
     return f"; did you mean {' or '.join(near)}?" if near else ""

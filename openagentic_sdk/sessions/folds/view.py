@@ -102,7 +102,7 @@ class CallRecord:
 
 _FREED_AT_ONCE = 200
 # The end of an id that no endpoint sends twice: `call_0a1b2c3d` has one, `call_1` and `functions.look_up:0` have not.
-_RANDOM_END = re.compile(r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{8,32}\Z")
+_RANDOM_END = r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{8,32}\Z"
 
 
 @frozen
@@ -227,7 +227,10 @@ class SessionView:
             requests=self.requests.kept(),
             authority={} if self.authority is None else self.authority.kept(stay),
             folds={fold.name: (fold.version, fold.kept()) for fold in self._folds.values()},
-            used_ids=(*self.used_ids, *(name for name in self.calls.keys() - called if not _RANDOM_END.search(name))),
+            used_ids=(
+                *self.used_ids,
+                *(name for name in self.calls.keys() - called if not re.search(_RANDOM_END, name)),
+            ),
         )
 
     def forget(self, kept: KeptView) -> None:
