@@ -216,6 +216,7 @@ class SessionView:
         stay.update(self._in_force(cut))
         for fold in self._folds.values():
             stay.update(fold.in_force(self, cut))
+        counted = (name for name in self.calls.keys() - called if not re.search(_RANDOM_END, name))
         return KeptView(
             events=tuple(event for event in self.events if event.seq in stay),
             blocks=tuple(map(tuple, blocks)),
@@ -227,10 +228,7 @@ class SessionView:
             requests=self.requests.kept(),
             authority={} if self.authority is None else self.authority.kept(stay),
             folds={fold.name: (fold.version, fold.kept()) for fold in self._folds.values()},
-            used_ids=(
-                *self.used_ids,
-                *(name for name in self.calls.keys() - called if not re.search(_RANDOM_END, name)),
-            ),
+            used_ids=(*self.used_ids, *counted),
         )
 
     def forget(self, kept: KeptView) -> None:
