@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -99,6 +100,7 @@ class Databases:
         self.writers: dict[str, Any] = {}
         self.zombies: list[Any] = []
         self.owners: dict[str, str] = {}
+        self.metadata: dict[str, list[dict[str, Any]]] = {}
         self.count = 0
         self.fault = ""  # the fault that struck last
         # With numbers of their own, so that the same seeds do the same without older versions.
@@ -114,12 +116,19 @@ class Databases:
         self.file.fault = ""
         for name in list(self.certain):
             self.settle(name)
-            row, folded = self.store.read_summary(name), self.store.fold_summary(name)
-            self.require(
-                (row.events, row.title) == (folded.events, folded.title), f"the row of {name} has {row.events} events"
-            )
+            self.look_at(name)
         for writer in [*self.writers.values(), *self.zombies]:
             writer.lease.release()
+
+    def look_at(self, name: str) -> None:
+        row, folded = self.store.read_summary(name), self.store.fold_summary(name)
+        self.require(
+            (row.events, row.last_prompt, row.cwd, row.updated)
+            == (folded.events, folded.last_prompt, folded.cwd, folded.updated),
+            f"the row of {name} is {row}, not {folded}",
+        )
+        listed = {each.id for each in self.store.list_session_summaries(cwd=folded.cwd)}
+        self.require(name in listed or folded.is_child, f"{name} is not listed in its folder {folded.cwd}")
 
     def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         self.history.require(holds, claim)
@@ -144,11 +153,14 @@ class Databases:
 
     def settle(self, name: str) -> None:
         """Treat everything that the log shows as certain, whatever the responses were."""
-        shown = [getattr(event, "text", event.type) for event in self.store.read_events(name)]
+        shown = self.texts(name)
         certain, maybe = self.certain[name], self.maybe.get(name, [])
         self.require(shown[: len(certain)] == certain, f"{name} shows {shown}, not {certain}")
         self.require(shown in (certain, certain + maybe), f"{name} shows {shown}: half of {maybe} or more than that")
         self.certain[name], self.maybe[name] = shown, []
+
+    def texts(self, name: str) -> list[str]:
+        return [getattr(event, "text", event.type) for event in self.store.read_events(name)]
 
     def some(self) -> str | None:
         return self.rng.choice(sorted(self.certain)) if self.certain else None
@@ -267,6 +279,7 @@ class Databases:
         self.require(name not in self.writers or came is not None, "a session in use was deleted")
         if came is None or not self.store.session_exists(name):
             self.certain.pop(name)
+            self.metadata.pop(name, None)
             self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
 
     def claim(self) -> None:
@@ -278,6 +291,55 @@ class Databases:
             known = self.owners.get(request)
             self.require(came == known if known else came in self.certain, f"{request} belongs to {came}, not {known}")
             self.owners[request] = came
+
+    def erase(self) -> None:
+        if (name := self.some()) is None or not self.certain[name]:
+            return
+        self.count += 1
+        place, new = self.rng.randrange(len(self.certain[name])), f"gone{self.count}"
+        old = self.certain[name][place]
+        if old == older.ERASED:
+            return
+        came = self.do(
+            f"erase {old} of {name}",
+            lambda: self.store.rewrite_events(
+                name,
+                lambda events: {place + 1: replace(events[place], text=new)},  # type: ignore[call-arg]
+            ),
+            SessionLockedError,
+        )
+        if name in self.writers:
+            self.require(isinstance(came, Exception | Killed), "something was erased beside a writer")
+        else:
+            self.require(not isinstance(came, SessionLockedError), "a session that nobody holds is locked")
+            is_done = self.texts(name)[place] == new
+            self.require(came is not None or is_done, f"{old} was erased and is shown")
+            self.certain[name][place] = new if is_done else old
+        self.settle(name)
+
+    def change_metadata(self) -> None:
+        if (name := self.some()) is None:
+            return
+        change = self.rng.choice(({"cwd": "/a"}, {"cwd": "/b"}, {"cwd": None}))
+        came = self.do(f"set {change} of {name}", lambda: self.store.update_metadata(name, change))
+        after = {key: value for key, value in change.items() if value is not None}
+        self.metadata[name] = [after] if came is None else [*self.metadata.get(name, [{}]), after]
+        self.check_metadata(name)
+
+    def check_metadata(self, name: str) -> None:
+        found, allowed = self.store.read_metadata(name)["metadata"], self.metadata.get(name, [{}])
+        self.require(found in allowed, f"the metadata of {name} are {found}, not one of {allowed}")
+        self.metadata[name] = [found]
+
+    def search(self) -> None:
+        """Search for a text; the answer is that of a scan of all logs."""
+        texts = {name: self.texts(name) for name in self.certain}
+        every = sorted({text for each in texts.values() for text in each} - {older.ERASED})
+        if every:
+            text = self.rng.choice(every)
+            found = {(hit.session_id, hit.seq) for hit in self.store.search(f'"{text}"')}
+            expected = {(name, seq) for name, each in texts.items() for seq, one in enumerate(each, 1) if one == text}
+            self.require(expected <= found, f"{text} is found at {sorted(found)}, not {sorted(expected)}")
 
     def look(self) -> None:
         names = self.store.list_sessions()
@@ -297,7 +359,7 @@ class Databases:
         text = f"old{self.count}"
         self.history.lines.append(f"an older version appends {text} to {name}")
         with self.file.inner.transaction() as db:
-            older.append_to_database(db, name, text, takes_over=name in self.writers)
+            older.append_to_database(db, name, older.said(text), takes_over=name in self.writers)
         if name in self.writers:
             self.zombies.append(self.writers.pop(name))
         self.certain[name] = self.certain[name] + self.taken(name) + [text]
@@ -309,15 +371,35 @@ class Databases:
             with self.file.inner.transaction() as db:
                 db.execute("DELETE FROM sessions WHERE id = ?", (name,))
             self.certain.pop(name)
+            self.metadata.pop(name, None)
             self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
 
     def look_at_once(self, name: str) -> None:
         """Compare a row right after the turn of an older version."""
-        self.append_by_older(name)
-        row, folded = self.store.read_summary(name), self.store.fold_summary(name)
-        self.require(
-            (row.events, row.last_prompt) == (folded.events, folded.last_prompt), f"the row of {name} is {row}"
-        )
+        self.versions.choice((self.append_by_older, self.erase_by_older, self.change_by_older))(name)
+        self.look_at(name)
+
+    def erase_by_older(self, name: str) -> None:
+        places = [place for place, text in enumerate(self.certain[name]) if text != older.ERASED]
+        if name in self.writers or not places:
+            return
+        self.count += 1
+        place, text = self.versions.choice(places), f"old{self.count}"
+        self.history.lines.append(f"an older version erases event {place + 1} of {name}, which becomes {text}")
+        with self.file.inner.transaction() as db:
+            older.erase_in_database(db, name, place + 1, text)
+        self.certain[name] = [*self.certain[name], older.ERASED]
+        self.certain[name][place] = text
+        self.settle(name)
+
+    def change_by_older(self, name: str) -> None:
+        """An older version changes the metadata, also beside a writer."""
+        metadata = {"cwd": self.versions.choice(("/a", "/b"))}
+        self.history.lines.append(f"an older version sets the metadata of {name} to {metadata}")
+        with self.file.inner.transaction() as db:
+            older.change_in_database(db, name, metadata)
+        self.metadata[name] = [metadata]
+        self.check_metadata(name)
 
     def migrate_by_newer(self, name: str) -> None:
         """A newer version migrates the tables: what this version may still do is recorded in them."""
@@ -343,7 +425,10 @@ class Databases:
         if is_new:
             self.require(isinstance(claim, StorageError) != is_allowed, f"claimed beside a newer version: {claim!r}")
 
-    TURNS = (append_by_older, look_at_once, delete_by_older, migrate_by_newer)
+    TURNS = (append_by_older, look_at_once, delete_by_older, migrate_by_newer, erase_by_older, change_by_older)
 
-    ACTIONS = (create, open, take_over, wake, append, append_alone, copy, delete, claim, look)
-    WEIGHTS = (5, 4, 1, 1, 9, 2, 1.5, 1, 1, 1)
+    ACTIONS = (
+        *(create, open, take_over, wake, append, append_alone, copy, delete, claim, look, erase),
+        *(change_metadata, search),
+    )
+    WEIGHTS = (5, 4, 1, 1, 9, 2, 1.5, 1, 1, 1, 1, 1, 0.5)

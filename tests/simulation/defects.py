@@ -252,6 +252,66 @@ _REDIS = (
         (),
     ),
 )
+# Defects beside other versions on servers, and of lists and erasures there.
+_SERVERS = (
+    Sabotage(
+        "erased words stay in the index on Redis",
+        "sessions/stores/redis/rewriting.py",
+        """                run("forget", [self._key("by", "all")], [self._key("index", ""), at.id], pipe)\n""",
+        "",
+        (),
+    ),
+    Sabotage(
+        "words that were read before an erasure are added to the index after it",
+        _SCRIPTS,
+        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4] or (revision or '0') ~= ARGV[5]\n",
+        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4]\n",
+        (),
+    ),
+    Sabotage(
+        "what an older version erased stays in the index on Redis",
+        "sessions/stores/redis/search.py",
+        "    return isinstance(event, RecordErased)\n",
+        "    return False\n",
+        (),
+    ),
+    Sabotage(
+        "a list shows a session of a server that is away as a failed one",
+        _REMOTE,
+        "        if self._server.is_unreachable(error):\n            raise error\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "an append does not compare the revision, which an older version raised, on Redis",
+        _SCRIPTS,
+        "if (revision or '0') ~= ARGV[5] then return 0 end\nlocal length",
+        "local length",
+        (),
+    ),
+    Sabotage(
+        "a session of a newer format is appended to on Redis",
+        _SCRIPTS,
+        "if format ~= FORMAT then return 0 end\nif (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then "
+        "return 0 end\nif (revision",
+        "if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end\nif (revision",
+        (),
+    ),
+    Sabotage(
+        "tables of a newer version that this one would damage are used on Postgres",
+        "sessions/stores/postgres/schema.py",
+        "    if version > len(MIGRATIONS) and not _may_go_on(db, version):\n",
+        "    if False:\n",
+        (),
+    ),
+    Sabotage(
+        "the words of a session that an older version deleted stay in the index on Redis",
+        _SCRIPTS,
+        "    if not redis.call('ZSCORE', KEYS[1], known[place]) then forget(ARGV[1], known[place]) end\n",
+        "",
+        (),
+    ),
+)
 # Defects of the fleet's workers, leases and executions.
 _FLEET = (
     Sabotage(
@@ -297,7 +357,14 @@ _FLEET = (
         (),
     ),
 )
-DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_SQLITE, *_REDIS, *_FLEET)
+DEFECTS = (
+    *(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)),
+    *_OWN,
+    *_SQLITE,
+    *_REDIS,
+    *_SERVERS,
+    *_FLEET,
+)
 
 
 def fits(row: Sabotage) -> bool:

@@ -547,7 +547,7 @@ class Pipeline(Commands):
                 raise Refusal("Watched variable changed.")
             return [_tried(work) for work in works]
 
-        answers = self.client.send(execute)
+        answers = self.client.send(execute, changes=True)
         for answer in answers if raise_on_error else ():
             if isinstance(answer, Refusal):
                 raise answer

@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from openagentic_sdk.sessions import postgres
-from openagentic_sdk.sessions.stores import tables
-from openagentic_sdk.sessions.stores.postgres import families
+from openagentic_sdk.sessions.stores import statements, tables
+from openagentic_sdk.sessions.stores.postgres import families, schema, search
+from openagentic_sdk.sessions.stores.postgres.schema import MIGRATIONS
 from openagentic_sdk.testing.crash import Killed
 
 FAULTS = (
@@ -33,6 +35,9 @@ FAULTS = (
 STRAGGLER = "late, then away"
 # Longer than any patience, and than a lease.
 LONG_S = 60.0
+
+
+_LIST = f"{postgres._ROW} FROM openagentic_sessions WHERE {{}} ORDER BY touched DESC LIMIT ALL"
 
 
 class Refusal(Exception):
@@ -67,7 +72,9 @@ class Database:
         self.requests: dict[str, int] = {}
         self.messages: list[dict[str, Any]] = []
         self.numbers = 0
-        self.late: list[tuple[str, Sequence[Any]]] = []
+        self.late: list[Callable[[], object]] = []
+        # The version of the tables, and the oldest that may continue with them; None without a record of it.
+        self.schema: tuple[int, int | None] = (len(MIGRATIONS), len(MIGRATIONS))
 
     def saved(self) -> Callable[[], None]:
         """Return a function that undoes all changes from here on."""
@@ -84,7 +91,7 @@ class Database:
     def deliver(self) -> None:
         """Deliver a statement whose sender has given up."""
         if self.late:
-            self.execute(*self.late.pop(self.rng.randrange(len(self.late))))
+            self.late.pop(self.rng.randrange(len(self.late)))()
 
     def execute(self, command: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Execute a statement; return its rows, and the number of rows it changed."""
@@ -114,6 +121,14 @@ class Database:
 
     def names(self) -> list[tuple[Any, ...]]:
         return [(name,) for name in sorted(self.sessions, key=lambda name: -self.sessions[name]["touched"])]
+
+    def listed(self, cwd: str | None = None) -> list[tuple[Any, ...]]:
+        rows = [(name, row) for (name,) in self.names() for row in self.row_of(name)]
+        return [
+            row
+            for name, row in rows
+            if not self.sessions[name]["is_child"] and cwd in (None, self.sessions[name]["cwd"])
+        ]
 
     def add(self, name: str, created_at: float, metadata: str, *columns: Any) -> list[tuple[Any, ...]]:
         if name in self.sessions:
@@ -188,6 +203,20 @@ class Database:
         row.update(zip(postgres._COLUMNS, columns, strict=True))
         return 1
 
+    def is_at(self, key: int, epoch: int) -> list[tuple[Any, ...]]:
+        return [(1,)] if self.by_key(key, epoch=epoch) else []
+
+    def put(self, text: str, key: int, seq: int) -> int:
+        rows = self.events[key]
+        rows[seq - 1] = (*rows[seq - 1][:2], text)
+        return 1
+
+    def replace(self, *values: Any) -> int:
+        row = self.by_key(values[-1])
+        assert row is not None
+        row["revision"] += 1
+        return self.set_columns(*values)
+
     def renew(self, name: str, lease_s: float) -> int:
         self.holders[name] = self.times.now_s + lease_s
         return 1
@@ -229,6 +258,8 @@ class Database:
         "SELECT key FROM openagentic_sessions WHERE id = %s": key_of,
         "SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE": key_of,
         "SELECT id FROM openagentic_sessions ORDER BY touched DESC": names,
+        _LIST.format("NOT is_child"): listed,
+        _LIST.format("NOT is_child AND cwd = %s"): listed,
         postgres._ADD: add,
         f"UPDATE openagentic_sessions SET {postgres._SET_COLUMNS} WHERE key = %s": set_columns,
         **dict.fromkeys(postgres._APPENDS.values(), append),
@@ -250,6 +281,18 @@ class Database:
         postgres._READ_MESSAGES: read_messages,
         postgres._REMOVE_MESSAGES: remove_messages,
         families._HAS_SUMS: lambda self: [(False,)],
+        search._HAS_INDEX: lambda self: [(False,)],
+        "SELECT 1 FROM openagentic_sessions WHERE key = %s AND epoch = %s FOR UPDATE": lambda self, key, epoch: (
+            [(1,)] if self.by_key(key, epoch=epoch) else []
+        ),
+        "UPDATE openagentic_events SET data = %s WHERE session = %s AND seq = %s": put,
+        f"UPDATE openagentic_sessions SET revision = revision + 1, {postgres._SET_COLUMNS} WHERE key = %s": replace,
+        "DELETE FROM openagentic_checkpoints WHERE session = %s": lambda self, key: 0,
+        "SELECT to_regclass('openagentic_schema')": lambda self: [("there",)],
+        "SELECT to_regclass('openagentic_oldest')": lambda self: [("there",)],
+        "SELECT version FROM openagentic_schema": lambda self: [self.schema[:1]],
+        statements.READ_OLDEST: lambda self: [self.schema] if self.schema[1] is not None else [],
+        schema._HAS_INDEXES: lambda self: [(True,)],
     }
 
 
@@ -323,7 +366,7 @@ class Connection:
 
     def execute(self, command: str, values: Sequence[Any] = ()) -> Cursor:
         database = self.wire.database
-        late = None if self.is_inside else lambda: database.late.append((command, values))
+        late = None if self.is_inside else lambda: database.late.append(partial(database.execute, command, values))
         with self.breaking():
             return Cursor(*self.wire.pass_through(lambda: database.execute(command, values), late))
         raise AssertionError("it returns or raises")

@@ -33,6 +33,9 @@ _SEALED = re.compile(rb'\{"v":(\d+),"seq":(\d+),.*,"dur":(\d+),"crc":"([0-9a-f]{
 _SEAL_BYTES = len(',"crc":"01234567"}')
 # The lines of tools before the log had seals: UTF-8, in files that an editor may have saved in its way.
 _PLAIN = ("\ufeff", "\r\n", "grüße 日本")
+NOW_S = 1_700_000_000.0
+ERASED = "record.erased"
+ERASURE = {"type": ERASED, "erasure_id": "e", "source_session_id": "s"}
 _FIELDS: dict[type[Event], dict[str, Any]] = {
     UserMessage: {"text": "", "request_id": None, "origin": "user"},
     AssistantMessage: {"text": "", "incomplete": False, "refusal": False, "provider": None, "extras": None},
@@ -41,6 +44,21 @@ _FIELDS: dict[type[Event], dict[str, Any]] = {
     ),
     LogRecovered: {"bytes": 0, "offset": 0, "moved_to": None},
 }
+
+
+def said(text: str) -> dict[str, Any]:
+    """The fields of a prompt, as that version stored them in a database."""
+    return {"type": "user.message", **_FIELDS[UserMessage], "text": text}
+
+
+def line_of(seq: int, fields: dict[str, Any]) -> str:
+    """An event as that version stored it in a database."""
+    return json.dumps({"seq": seq, "ts": NOW_S, **fields}, separators=(",", ":"))
+
+
+def row_of(row: str | None, **changes: object) -> str:
+    """A row of a session in a form that later versions do not read."""
+    return json.dumps({**json.loads(row or "{}"), **changes, "version": 1})
 
 
 @cache
@@ -198,20 +216,36 @@ class OlderWriter(SessionWriter):
             self.disk.close(fd)
 
 
-def append_to_database(db: Any, name: str, text: str, *, takes_over: bool) -> None:
+def append_to_database(db: Any, name: str, event: dict[str, Any], *, takes_over: bool) -> None:
     """Append as that version did on SQLite, with its fields of an event, and a row in a form that later ones do not read."""
     (key, epoch, summary) = db.execute("SELECT key, epoch, summary FROM sessions WHERE id = ?", (name,)).fetchone()
     place = "SELECT coalesce(max(place), ?) FROM events WHERE place >= ? AND place < ?"
     (last,) = db.execute(place, (key << 32, key << 32, (key + 1) << 32)).fetchone()
-    fields = {"seq": last + 1 & 0xFFFFFFFF, "ts": 1_700_000_000.0, "type": "user.message"}
-    line = json.dumps({**fields, **_FIELDS[UserMessage], "text": text}, separators=(",", ":"))
-    updated = "SELECT coalesce(max(updated), ?) FROM events WHERE place >= ? AND place < ?"
-    (before,) = db.execute(updated, (fields["ts"], key << 32, (key + 1) << 32)).fetchone()
-    db.execute("INSERT INTO events (place, updated, data) VALUES (?, ?, ?)", (last + 1, before + 1e-6, line))
-    row = json.dumps({**json.loads(summary or "{}"), "version": 1})
+    line = line_of(last + 1 & 0xFFFFFFFF, event)
+    (before,) = db.execute("SELECT max(updated) FROM events WHERE place = ?", (last,)).fetchone()
+    updated = NOW_S if before is None else before + 1e-6
+    db.execute("INSERT INTO events (place, updated, data) VALUES (?, ?, ?)", (last + 1, updated, line))
     touched = "(SELECT max(touched) + 1 FROM sessions)"
     command = f"UPDATE sessions SET epoch = ?, held = ?, summary = ?, touched = {touched} WHERE key = ?"
-    db.execute(command, (epoch + takes_over, 0, row, key))
+    db.execute(command, (epoch + takes_over, 0, row_of(summary), key))
+
+
+def erase_in_database(db: Any, name: str, seq: int, text: str) -> None:
+    """Replace the text of an event as that version did on SQLite, as a writer, and record the erasure."""
+    (key, summary) = db.execute("SELECT key, summary FROM sessions WHERE id = ?", (name,)).fetchone()
+    db.execute("UPDATE events SET data = ? WHERE place = ?", (line_of(seq, said(text)), (key << 32) + seq))
+    db.execute("DELETE FROM checkpoints WHERE session = ?", (key,))
+    row = row_of(summary)
+    db.execute("UPDATE sessions SET epoch = epoch + 1, held = 0, summary = ? WHERE key = ?", (row, key))
+    append_to_database(db, name, ERASURE, takes_over=False)
+
+
+def change_in_database(db: Any, name: str, metadata: dict[str, Any]) -> None:
+    """Set the metadata as that version did on SQLite."""
+    (key, summary) = db.execute("SELECT key, summary FROM sessions WHERE id = ?", (name,)).fetchone()
+    cwd = metadata.get("cwd")
+    command = "UPDATE sessions SET metadata = ?, cwd = ?, summary = ? WHERE key = ?"
+    db.execute(command, (json.dumps(metadata), json.dumps(cwd), row_of(summary, cwd=cwd), key))
 
 
 @contextmanager

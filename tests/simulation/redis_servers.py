@@ -6,17 +6,14 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from openagentic_sdk.errors import (
-    ConcurrencyError,
     LogCorruptError,
     SessionError,
     SessionLockedError,
     SessionNotFoundError,
 )
-from openagentic_sdk.events import Event
 from openagentic_sdk.parts.record.folds.costs import all_costs, cost_report
 from openagentic_sdk.sessions.folds.summary import summary_text
 from openagentic_sdk.sessions.redis import RedisSessionStore
@@ -25,8 +22,12 @@ from openagentic_sdk.sessions.stores.server import StoreServer
 from openagentic_sdk.testing.crash import Killed
 
 from . import modelled_redis
+from .modelled_server import STRAGGLER
+from .older import ERASED
+from .older_servers import OtherVersionsOnRedis
 from .servers import PATIENCE_S, Modelled, Process, Servers, text_of
 
+_INDEX = f"{modelled_redis.PREFIX}:2:index:".encode()
 # The parts of the model that a restart of the server takes back.
 _MODEL = ("certain", "maybe", "owners", "waiting")
 
@@ -50,7 +51,7 @@ class ModelledRedis(Modelled, RedisSessionStore):  # type: ignore[misc]
     """A store on the modelled Redis server."""
 
 
-class RedisServers(Servers):
+class RedisServers(OtherVersionsOnRedis, Servers):
     """One schedule with a Redis server."""
 
     process_type = RedisProcess
@@ -67,31 +68,33 @@ class RedisServers(Servers):
 
     # --- erasures, lists and searches --------------------------------------------------------------------------------
 
+    STRAGGLERS = (*Servers.STRAGGLERS, "erase_beside_search")
+
     def erase(self) -> None:
-        name, process = self.free(), self.process()
-        if name is None or not self.certain[name] or self.maybe.get(name):
+        if self.rng.random() < 0.4:
+            self.search_any()  # then the index has the words
+        super().erase()
+
+    def erase_beside_search(self) -> None:
+        """A search read words, and its request to add them arrives after these were erased."""
+        if (name := self.free()) is None or not self.certain[name] or self.maybe.get(name):
             return
-        place = self.rng.randrange(len(self.certain[name]))
-        self.count += 1
-        old, new = self.certain[name][place], f"gone{self.count}"
-        came = self.do(
-            process,
-            f"erase {old} of {name}",
-            lambda: process.store.rewrite_events(name, lambda events: {place + 1: _worded(events[place], new)}),
-            *(SessionLockedError, ConcurrencyError, SessionNotFoundError),
-        )
-        shown = self.shown(name)
-        if len(shown) > place and shown[place] == new:
-            self.certain[name][place] = new
-            self.erased.append(old)
-        self.require(came is not None or new in shown, f"{old} was erased and is shown")
-        self.settle(name)
-        self.require(came is None or self.fault or isinstance(came, SessionLockedError), f"nothing is erased: {came!r}")
-        if came is None and self.rng.random() < 0.7:
-            self.search(old)
+        late, other = self.rng.sample(self.processes, 2)
+        text = self.certain[name][0]
+        places = tuple(range(6, 22))
+        self.do(late, f"search {text}", lambda: late.store.search(text), fault=STRAGGLER, places=places)
+        self.erase_from(name, other, faults=False)
+        self.deliver_all()
+        self.check_index()
+
+    def note_erasure(self, text: str) -> None:
+        self.erased.append(text)
+        self.check_index()
+        if self.rng.random() < 0.7:
+            self.search(text)
 
     def search_any(self) -> None:
-        words = [*self.erased, *(text for texts in self.certain.values() for text in texts)]
+        words = [*self.erased, *(text for texts in self.certain.values() for text in texts if text != ERASED)]
         if words:
             self.search(self.rng.choice(words))
 
@@ -108,11 +111,28 @@ class RedisServers(Servers):
             }
             found = {(hit.session_id, hit.seq) for hit in came}
             self.require(found == expected, f"{text} is found at {sorted(found)}, not {sorted(expected)}")
+            self.has_stale_words = False  # what an older version left behind is gone, too
+            self.check_index()
+
+    def check_index(self) -> None:
+        """Check that the index has no word that no event contains any more, unless only an older version erased it."""
+        if self.has_stale_words:
+            return
+        logs, names = self.logs(), self.database.keys.get(_INDEX + b"names", {})
+        for member in self.database.keys.get(_INDEX + b"words", ()):
+            word, number, places = member.decode().rsplit(" ", 2)
+            name, (first, last) = names.get(number.encode(), b"").decode(), map(int, places.split("-"))
+            texts = logs.get(name, [])[first - 1 : last]
+            self.require(
+                any(word in _words(text) for text in texts), f"the index has {word!r} of {name}, which shows {texts}"
+            )
 
     def logs(self) -> dict[str, list[str]]:
         return {name: self.shown(name) for name in self.database.names}
 
     def list_rows(self) -> None:
+        if self.rng.random() < 0.3:
+            return super().list_rows()
         before, lists = self.logs(), self.process()
         query = self.rng.choice(
             ("", "w", *self.database.sessions, *(text for texts in before.values() for text in texts))
@@ -246,16 +266,16 @@ class RedisServers(Servers):
 
     ACTIONS = (
         *Servers.ACTIONS,
-        *(erase, search_any, list_rows, count_costs, follow, crash, save),
+        *(search_any, count_costs, follow, crash, save),
     )
-    WEIGHTS = (*(4, 6, 7, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5), *(20, 3, 3, 2, 1, 2, 6, 1))
-
-
-def _worded(event: Event, text: str) -> Event:
-    return replace(event, text=text)  # type: ignore[call-arg]
+    WEIGHTS = (*(4, 6, 7, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5), *(20, 3, 2, 3, 1, 2, 6, 1))
 
 
 def _matches(text: str, query: str) -> bool:
     """Whether each word of the query begins a word of the text."""
-    words = re.findall("[a-z0-9]+", text)
-    return all(any(word.startswith(wanted) for word in words) for wanted in re.findall("[a-z0-9]+", query))
+    words = _words(text)
+    return all(any(word.startswith(wanted) for word in words) for wanted in _words(query))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall("[a-z0-9]+", text)

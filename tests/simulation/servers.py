@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from types import SimpleNamespace
@@ -41,12 +42,21 @@ from openagentic_sdk.testing.crash import Killed
 from . import modelled_redis
 from .history import History, read_lines
 from .modelled_server import FAULTS, LONG_S, STRAGGLER, Database, Driver, Times, Wire
+from .older import ERASED
+from .older_servers import OtherVersions
 
-PATIENCE_S = 3.0
+# A few attempts: a server that is away stays away for the rest of a call.
+PATIENCE_S = 0.3
+# All processes are on one host, whose folder stays the same.
+_folder = cache(holders._folder)
 
 
 def text_of(event: Event) -> str:
     return str(getattr(event, "text", event.type))
+
+
+def worded(event: Event, text: str) -> Event:
+    return replace(event, text=text)  # type: ignore[call-arg]
 
 
 class Process:
@@ -123,7 +133,7 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
     stands_in: list[tuple[Any, str, Any]] = [
         *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
         *((module, "driver", lambda: modelled_redis.Driver) for module in (redis_link, redis, redis_listed)),
-        (holders, "_folder", cache(holders._folder)),
+        (holders, "_folder", _folder),
         (redis_listed, "LISTED_UNASKED", 1),  # the index of words is used for lists of two sessions
         *((module, "time", times) for module in (link, postgres, redis_link, holders, news)),
         (news, "threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread})),
@@ -138,7 +148,7 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
             setattr(*place)
 
 
-class Servers:
+class Servers(OtherVersions):
     """One schedule. For each session the model has the events that are certain, and the batches that may follow."""
 
     process_type: type[Process] = Process
@@ -161,6 +171,7 @@ class Servers:
         self.rolled_back: set[str] = set()
         self.count = 0
         self.fault = ""  # that struck last
+        self.prepare_versions(seed)
 
     def begin(self) -> Process:
         process = self.process_type(len(self.every), self.database)
@@ -174,6 +185,7 @@ class Servers:
             try:
                 self.create()
                 for _ in range(self.rng.choice((5, 6, 8))):
+                    self.take_turn()
                     self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
                 self.finish()
             finally:
@@ -192,10 +204,7 @@ class Servers:
             if self.rng.random() < 0.5:
                 continue
             self.require([text_of(event) for event in self.truth.store.read_events(name)] == self.certain[name], name)
-            row, folded = self.truth.store.read_summary(name), self.truth.store.fold_summary(name)
-            self.require(
-                (row.events, row.title) == (folded.events, folded.title), f"the row of {name} has {row.events} events"
-            )
+            self.look_at(name)
             if name not in self.holder:
                 named = self.database.sessions[name]["holder"]
                 others = [each for each in self.processes if each.server.holder.name != named]
@@ -213,6 +222,7 @@ class Servers:
         faults: bool = True,
         fault: str = "",
         places: tuple[int, ...] = (),
+        may_refuse: bool = False,
     ) -> Any:
         """Let a process do something, with that fault or, if `faults`, a random one, at one of these statements."""
         if not fault and faults and self.rng.random() < 0.4:
@@ -225,7 +235,8 @@ class Servers:
         process.wire.plan("", 0)
         self.require(self.fault or not isinstance(came, Killed), "killed by nobody")
         is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
-        self.require(self.fault or not is_refused, f"{what} was refused by a server that is there: {came!r}")
+        is_allowed = self.fault or may_refuse or not is_refused
+        self.require(is_allowed, f"{what} was refused by a server that is there: {came!r}")
         once = self.fault in ("cut before", "cut after", "late") and what != "import"
         self.require(not (is_refused and once), f"a connection that broke once makes {what} fail: {came!r}")
         if process.wire.is_dead:
@@ -300,13 +311,12 @@ class Servers:
             self.open(name, self.process())
 
     def open(self, name: str, process: Process, *, faults: bool = True) -> None:
-        holder = self.holder.get(name)
-        is_alive = holder is not None and self.leased(holder)
+        holding = self.holding(name)
         came = self.do(
             process, f"open {name}", lambda: process.store.open_writer(name), SessionLockedError, faults=faults
         )
         if hasattr(came, "append"):
-            self.require(not is_alive or not self.leased(holder), "two writers of one session")
+            self.require(not self.lasts(holding), "two writers of one session")
             self.replace(name, process, came)
         elif isinstance(came, SessionLockedError):
             self.require(self.may_be_locked(name), f"a session that nobody holds is locked: {came}")
@@ -321,17 +331,14 @@ class Servers:
         """Whether the recorded holder is writing, has yet to release its claim, or died unnoticed; or the server lost what
         it did.
         """
-        process = self.every.get(self.database.sessions[name]["holder"])
-        if process is None or not self.leased(process):
-            return False
+        named = self.database.sessions[name]["holder"]
+        process = self.every.get(named)
+        if process is None or not self.lasts(named):
+            return self.is_held_by_older(name)
         if process.wire.is_dead:
             return process.server.holder._file is None or process.server.holder._file.is_held
         is_late = bool(process.server.holder._unreleased or self.database.late)
         return name in process.writers or is_late or name in self.rolled_back
-
-    def leased(self, holder: Process | None) -> bool:
-        until = self.database.holders.get(holder.server.holder.name, 0.0) if holder else 0.0
-        return until > self.database.times.now_s
 
     def replace(self, name: str, process: Process, writer: Any) -> None:
         if (old := self.holder.get(name)) is not None and name in old.writers:
@@ -401,8 +408,7 @@ class Servers:
     def append_alone(self, name: str, process: Process) -> None:
         batch = self.batch()
         texts = [event.text for event in batch]  # type: ignore[attr-defined]
-        holder = self.holder.get(name)
-        is_held = holder is not None and self.leased(holder)
+        holding = self.holding(name)
         came = self.do(
             process,
             f"append {texts} alone to {name}",
@@ -410,7 +416,7 @@ class Servers:
             *(SessionLockedError, ConcurrencyError),
         )
         if isinstance(came, list):
-            self.require(not is_held or not self.leased(holder), "an append passed a writer by")
+            self.require(not self.lasts(holding), "an append passed a writer by")
             self.grow(name, texts, came[-1].seq or 0)
             self.lose(name)
         elif isinstance(came, SessionLockedError):
@@ -429,11 +435,10 @@ class Servers:
     def delete(self) -> None:
         if (name := self.some()) is None:
             return
-        process, holder = self.process(), self.holder.get(name)
-        is_held = holder is not None and self.leased(holder)
+        process, holding = self.process(), self.holding(name)
         came = self.do(process, f"delete {name}", lambda: process.store.delete_session(name), SessionLockedError)
         gone = name not in self.database.sessions
-        self.require(not (is_held and self.leased(holder) and gone), "a session in use was deleted")
+        self.require(not (self.lasts(holding) and gone), "a session in use was deleted")
         self.require(gone or came is not None, f"{name} is there after it was deleted")
         if gone:
             self.forget(name)
@@ -447,11 +452,38 @@ class Servers:
 
     def change_metadata(self) -> None:
         if (name := self.some()) is not None:
-            process, value = self.process(), self.rng.randrange(10**6)
-            came = self.do(process, f"metadata of {name}", lambda: process.store.update_metadata(name, {"n": value}))
+            process = self.process()
+            values = {"n": self.rng.randrange(10**6), "cwd": self.rng.choice(("/a", "/b"))}
+            came = self.do(process, f"metadata of {name}", lambda: process.store.update_metadata(name, values))
             if came is None:
                 found = self.truth.store.read_metadata(name)["metadata"]
-                self.require(found == {"n": value}, f"the metadata of {name} are {found}, not {value}")
+                self.require(found == values, f"the metadata of {name} are {found}, not {values}")
+
+    def erase(self) -> None:
+        if (name := self.free()) is not None:
+            self.erase_from(name, self.process())
+
+    def erase_from(self, name: str, process: Process, *, faults: bool = True) -> None:
+        places = [place for place, text in enumerate(self.certain[name]) if text != ERASED]
+        if not places or self.maybe.get(name):
+            return
+        self.count += 1
+        place, new = self.rng.choice(places), f"gone{self.count}"
+        old = self.certain[name][place]
+        came = self.do(
+            process,
+            f"erase {old} of {name}",
+            lambda: process.store.rewrite_events(name, lambda events: {place + 1: worded(events[place], new)}),
+            *(SessionLockedError, ConcurrencyError, SessionNotFoundError),
+            faults=faults,
+        )
+        shown = self.shown(name)
+        if len(shown) > place and shown[place] == new:
+            self.certain[name][place] = new
+            self.note_erasure(old)
+        self.require(came is not None or new in shown, f"{old} was erased and is shown")
+        self.settle(name)
+        self.require(came is None or self.fault or isinstance(came, SessionLockedError), f"nothing is erased: {came!r}")
 
     def copy(self) -> None:
         source, target, process = self.some(), self.rng.choice("de"), self.process()
@@ -471,6 +503,20 @@ class Servers:
             self.settle(source)
             self.certain[target] = [*self.certain[source][:at], "tail"]
             self.settle(target)
+
+    def list_rows(self) -> None:
+        before, process = {name: self.shown(name) for name in self.database.sessions}, self.process()
+        cwd = self.rng.choice((None, None, "/a"))
+        came = self.do(
+            process, f"list {cwd}", lambda: list(process.store.list_session_summaries(cwd=cwd)), places=(1, 2, 3, 4, 5)
+        )
+        if not isinstance(came, list):
+            return
+        folded = [self.truth.store.fold_summary(name) for name in self.truth.store.list_sessions()]
+        expected = [(row.id, row.events) for row in folded if cwd in (None, row.cwd)]
+        found = [(row.id, row.events) for row in came]
+        if before == {name: self.shown(name) for name in self.database.sessions}:
+            self.require(found == expected, lambda: f"{found} are listed in {cwd}, not {expected}")
 
     def claim(self) -> None:
         name, request, process = self.some(), self.rng.choice("rs"), self.process()
@@ -543,8 +589,10 @@ class Servers:
 
     # --- statements that arrive after their senders have given up ---------------------------------------------------------
 
+    STRAGGLERS: tuple[str, ...] = ("delete_late", "claim_late", "create_late", "send_late")
+
     def straggle(self) -> None:
-        self.rng.choice((self.delete_late, self.claim_late, self.create_late, self.send_late))()
+        getattr(self, self.rng.choice(self.STRAGGLERS))()
 
     def deliver_all(self) -> None:
         while self.database.late:
@@ -552,7 +600,7 @@ class Servers:
 
     def free(self) -> str | None:
         """A session that nobody writes."""
-        names = sorted(name for name in self.certain if name not in self.holder)
+        names = sorted(name for name in self.certain if name not in self.holder and not self.is_held_by_older(name))
         return self.rng.choice(names) if names else None
 
     def delete_late(self) -> None:
@@ -636,6 +684,6 @@ class Servers:
 
     ACTIONS = (
         *(create, open_any, append, append_alone_any, take_over, wake_any, close, delete, change_metadata, copy),
-        *(claim, send, receive, pass_time, kill, hang, straggle),
+        *(claim, send, receive, pass_time, kill, hang, straggle, erase, list_rows),
     )
-    WEIGHTS: tuple[float, ...] = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5, 3)
+    WEIGHTS: tuple[float, ...] = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5, 3, 2, 1)
