@@ -25,7 +25,7 @@ from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
 from ..kernel.tool_call import ask_gate
 from ..prompts import read_prompt
-from ..sessions.folds.features.listed import digest_at, is_approved_since, listed_digests
+from ..sessions.folds.features.listed import DefinitionsFold
 from ..sessions.folds.features.untrusted import short_source
 from ..sessions.request import canonical_json
 from .project.prompt import server_block
@@ -137,26 +137,21 @@ class ServerTools(Part):
         self, tool_use_id: str | None, server: str, digest: str, name: str, input: Mapping[str, Any]
     ) -> Objection | None:
         """Object to a call that was asked for, or may have been allowed, under another definition of its tool."""
-        record = self.run.view.calls.get(tool_use_id or "")
-        asked = None
-        if record is not None:
-            asked = digest_at(listed_digests(self.run.view.events, name), record.use.seq)
+        view = self.run.view
+        record = view.calls.get(tool_use_id or "")
+        called = None if record is None else view.fold(DefinitionsFold).listed_at(name, record.use.seq)
         facts = {"server": server, "sha256": digest}
-        if asked is not None and asked != digest:
+        if called is not None and called != digest:
             reason = f"the server {server} changed the definition of this tool after the call was made: call it again"
-            return Objection("deny", reason, details={"definition": {**facts, "outcome": "deny", "before": asked}})
-        views, run = [self.run.view], self.run.parent
+            return Objection("deny", reason, details={"definition": {**facts, "outcome": "deny", "before": called}})
+        run: Run | None = self.run
+        folds = []
         while run is not None:  # a subagent uses what its starter was allowed
-            views.append(run.view)
+            folds.append(run.view.fold(DefinitionsFold))
             run = run.parent
-        listed = [(view, listed_digests(view.events, name)) for view in reversed(views)]
-        first = next((digests[0][1] for _, digests in listed if digests), digest)
-        if first == digest:
+        first = next((listed[0][1] for fold in reversed(folds) if (listed := fold.listed.get(name))), digest)
+        if first == digest or any(fold.is_approved(name, digest) for fold in folds):
             return None
-        for view, digests in listed:
-            at = next((seq for seq, each in digests if each == digest), None)
-            if at is not None and is_approved_since(view.events, name, at):
-                return None
         reason = (
             f"the server {server} changed the definition of this tool during the session, and earlier rules and approvals"
             f" do not cover the new one (pin=False on the server lets them)"

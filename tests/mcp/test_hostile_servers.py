@@ -17,6 +17,7 @@ from openagentic_sdk import (
     query,
     submit,
 )
+from openagentic_sdk.api import compact_session
 from openagentic_sdk.events import McpServerChanged, ToolResult, UserQuestion
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
@@ -215,6 +216,21 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         [result] = [event for event in store.read_events(parked.session_id) if isinstance(event, ToolResult)]
         self.assertEqual(result.outcome, "denied")
         self.assertIn("changed the definition of this tool after the call was made", result.error_message or "")
+
+    async def test_a_compaction_does_not_forget_which_definition_came_first(self) -> None:
+        def options(kind: str, *turns: Any, **more: Any) -> OpenAgenticOptions:
+            return OpenAgenticOptions(
+                provider=ScriptedProvider([*turns, "Done."]), model="scripted", session_store=store,
+                permission_gate=PermissionGate(allow=["mcp__x__echo"]), mcp_servers={"x": bad_server(kind)}, **more,
+            )  # fmt: skip
+
+        store = MemorySessionStore()
+        call = {"tool_calls": [{"name": "mcp__x__echo", "arguments": {}}]}
+        first = await submit("go", options("good", call, {**call, "text": "x" * 2000})).wait()
+        await compact_session(options=options("good", "A summary.", resume=first.session_id))
+        again = await submit("again", options("is_pulled", call, resume=first.session_id)).wait()
+        results = [event.outcome for event in store.read_events(first.session_id) if isinstance(event, ToolResult)]
+        self.assertEqual((results, again.state), (["ok", "ok"], "waiting"))
 
     async def test_a_bad_tool_is_left_out_with_the_reason_and_strange_texts_are_cleaned(self) -> None:
         outcome = await outcome_of({"strange": bad_server("strange_tools")}, [("mcp__strange__control__31m", {})])

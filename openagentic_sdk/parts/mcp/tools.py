@@ -11,7 +11,7 @@ from ...events import Effect, ToolProgress, ToolUse, UserQuestion
 from ...ground.loose import as_mapping
 from ...ground.schemas import compiled
 from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
-from ...sessions.folds.features.listed import digest_at, listed_digests
+from ...sessions.folds.features.listed import definition_at
 from ...tools.base import Tool
 from ...tools.labels import ToolLabels
 from .content import read_result
@@ -71,8 +71,8 @@ class RemoteTool(Tool):
         meanwhile is not called: nobody agreed to that one.
         """
         events = ctx.services.get(SessionLog).events()
-        asked = digest_at(listed_digests(events, self.name), call.seq)
-        if asked is not None and asked != self.definition.sha256 and self._seat.settings.pin is None:
+        called = definition_at(events, self.name, call.seq)
+        if called is not None and called != self.definition.sha256 and self._seat.settings.pin is None:
             return None
         questions = [
             event

@@ -20,6 +20,7 @@ from ....events import (
     ToolsLoaded,
 )
 from ..view import Cut, Fold, SessionView
+from .listed import DefinitionsFold
 from .skills import SkillsFold
 from .untrusted import UntrustedFold
 
@@ -175,4 +176,5 @@ ALL_FOLDS: tuple[type[Fold], ...] = (
     SubagentsFold,
     TodosFold,
     PartStatesFold,
+    DefinitionsFold,
 )
