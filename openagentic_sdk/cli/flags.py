@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from ..errors import OptionsError
+from ..ground.disk import read_regular
 from ..ground.patterns import regex
 from ..ground.settings import open_at, sentences
 from ..ground.system import working_dir
@@ -24,6 +25,8 @@ from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer
 from .actions import add_list_flag
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
+
+_MAX_TEXT_BYTES = 4 << 20
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
 _MENTION = regex(r"(?<!\S)@(\S+)")
@@ -245,3 +248,15 @@ def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool
     if not files:
         return text
     return [{"type": "text", "text": text}, *({"type": "file", "path": path} for path in files)]
+
+
+def text_or_file(value: str, flag: str) -> str:
+    """The text of a flag, or of the file that it names. Raises `OptionsError` for a file that cannot be read."""
+    try:
+        if not os.path.isfile(value):  # unlike a Path's, false for a text that is too long to be a path
+            return value
+        return read_regular(value, _MAX_TEXT_BYTES).decode("utf-8")
+    except UnicodeDecodeError:
+        raise OptionsError(f"{flag} {value!r:.200} cannot be read: it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"{flag} {value!r:.200} cannot be read: {error}") from None

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..errors import InvalidEventError, RpcError
@@ -180,7 +181,9 @@ class Peer:
             self._refuse(message["id"], INTERNAL_ERROR, f"{MAX_OPEN} requests are open already: wait for their answers")
         else:
             work = self._answer(message["id"], message["method"], message.get("params") or {})
-            self._answering[message["id"]] = asyncio.create_task(work)
+            task = self._answering[message["id"]] = asyncio.create_task(work)
+            # A task that is cancelled before its first step runs none of its code.
+            task.add_done_callback(partial(self._forget, message["id"]))
 
     def fail(self, error: Callable[[], Exception]) -> None:
         """The other side is lost: fail our pending requests with this error, and cancel the handlers of its requests."""
@@ -242,10 +245,14 @@ class Peer:
         except Exception as error:  # noqa: BLE001 - a handler's error is an answer and must not end the connection
             line = _error_line(request_id, INTERNAL_ERROR, ": ".join(error_words(error)))
         finally:
-            del self._answering[request_id]
+            del self._answering[request_id]  # before the answer: the other side may use its id again at once
         await self._send(line)
         if then is not None:
             await then()
+
+    def _forget(self, request_id: Id, task: asyncio.Task[None]) -> None:
+        if self._answering.get(request_id) is task:
+            del self._answering[request_id]
 
     def _stray(self, code: int, text: str, line: bytes | None) -> None:
         if self._on_stray is None:

@@ -10,17 +10,21 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from openagentic_sdk.errors import OptionsError, ScriptError, SuiteError
+from openagentic_sdk.cli.flags import text_or_file
+from openagentic_sdk.errors import OptionsError, ScriptError, StorageError, SuiteError
 from openagentic_sdk.evals.plan import read_log
 from openagentic_sdk.evals.suite import load_suite
-from openagentic_sdk.ground.disk import read_regular
+from openagentic_sdk.ground.disk import read_regular, read_toml
 from openagentic_sdk.parts.budgets import read_limits
+from openagentic_sdk.parts.record.archive import check_archive
 from openagentic_sdk.parts.record.folds.prices import load_prices
+from openagentic_sdk.parts.record.importers import read_claude_transcript
 from openagentic_sdk.parts.workflows.lint import check_paths
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.hold.repository import is_plain_repository
 from openagentic_sdk.permissions.rules import parse_rules
 from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.testing.wire_check.recordings import read_recording
 from openagentic_sdk.tools.shell.protected import common_dir_of
 
 _LIMIT_S = 60
@@ -77,6 +81,37 @@ class ForeignFiles(unittest.TestCase):
         for path, words in (("/dev/zero", "it is larger than 67108864 bytes"), (deep, "recursion")):
             with self.subTest(path), self.assertRaisesRegex(ScriptError, f"cannot be read: .*{words}"):
                 ScriptedProvider.from_file(path)
+
+    def test_a_key_of_thousands_of_parts_is_refused_before_it_fills_the_memory(self) -> None:
+        path = self.folder / "limits.toml"
+        for text in ("a." * 10_000 + "b = 1", "['a'.\n" + '"b" . b.' * 5_000 + "c]", "x = {" + "a." * 64 + "b = 1}"):
+            path.write_text(text)
+            with (
+                self.subTest(text[:10]),
+                self.assertRaisesRegex(OptionsError, "a key in it has more than 64 dotted parts"),
+            ):
+                read_limits(path)
+        path.write_text("x = '" + "1.2, " * 1_000 + "'\n" + "a." * 63 + "b = 1")
+        self.assertEqual(read_toml(path)["x"], "1.2, " * 1_000)
+
+    def test_every_reader_of_a_named_file_refuses_a_large_one_in_one_sentence(self) -> None:
+        big, odd = self.folder / "big.jsonl", self.folder / "odd.txt"
+        with open(big, "wb") as file:
+            file.truncate(1 << 30)
+        odd.write_bytes(b"\xff")
+        for path, words in ((big, "it is larger than"), (odd, "it is not UTF-8 text")):
+            with self.subTest(path), self.assertRaisesRegex(OptionsError, f"--system '.*' cannot be read: {words}"):
+                text_or_file(str(path), "--system")
+        self.assertEqual(text_or_file("a" * 5_000, "--system"), "a" * 5_000)
+        with self.assertRaisesRegex(StorageError, "transcript .* cannot be read: it is larger than"):
+            read_claude_transcript(big)
+        odd.write_bytes(b"\n" * 1_000_001)
+        with self.assertRaisesRegex(StorageError, "transcript .* cannot be read: it has more than 1,000,000 lines"):
+            read_claude_transcript(odd)
+        with self.assertRaisesRegex(OptionsError, "is not a supported recording: it is larger than"):
+            list(read_recording(big))
+        with self.assertRaisesRegex(StorageError, "cannot be read as an archive: it is not a regular file"):
+            check_archive("/dev/zero")
 
     def test_a_pipe_instead_of_a_python_file_is_a_finding_of_the_check(self) -> None:
         path = self.folder / "flow.py"

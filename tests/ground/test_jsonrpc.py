@@ -155,6 +155,12 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         await peer.close()
         self.assertEqual(len(sent), 2 * MAX_OPEN)
 
+    async def test_a_request_that_the_end_overtakes_does_not_hold_it_up(self) -> None:
+        self.say('{"id":1,"method":"wait"}')
+        self.peer.fail(lambda: ValueError())
+        await asyncio.wait_for(self.peer.close(), 60)
+        self.assertEqual(self.sent, [])
+
     async def test_a_request_that_is_withdrawn_is_answered_as_cancelled(self) -> None:
         self.say('{"id":1,"method":"wait"}')
         await self.settle()

@@ -6,9 +6,12 @@ import json
 import unittest
 from typing import Any
 
-from openagentic_sdk.errors import ToolInputError
+from openagentic_sdk.errors import InvalidEventError, ToolInputError
+from openagentic_sdk.kernel.tool import ToolOutput
+from openagentic_sdk.parts.mcp.content import read_long_result
 from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema, shown_name, tool_digest
 from openagentic_sdk.parts.mcp.http_headers import encode_header_value, param_headers
+from openagentic_sdk.parts.mcp.protocol import LONG_BYTES, read_long_message, read_message
 from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.tools.schema import validate
@@ -36,6 +39,9 @@ class Names(unittest.TestCase):
         self.assertRegex(shown["get it"], r"\Amcp__srv__get_it_[0-9a-f]{8}\Z")
         self.assertEqual(offered("get it"), {"get it": "mcp__srv__get_it"})
         self.assertEqual(shown[LONG], shown_name("srv", LONG))
+        # A server may even name a tool like the digest of another: only one of them is offered.
+        forged = shown["get it"].removeprefix("mcp__srv__")
+        self.assertEqual(len(offered("get it", "get.it", forged)), 2)
 
     def test_the_longest_server_name_leaves_its_rule_whole(self) -> None:
         server = "s" * 40
@@ -202,6 +208,44 @@ class Schemas(unittest.TestCase):
                         except ToolInputError:
                             continue  # it does not match, which is a result
         self.assertGreater(checked, 1000)
+
+
+class LongMessages(unittest.IsolatedAsyncioTestCase):
+    async def test_a_long_message_is_read_alike_in_a_thread(self) -> None:
+        padding = f', "text": "{"x" * LONG_BYTES}"}}'
+        for text in (
+            '{"a": [1, 2.5, NaN, 1e999, "\\u00e9", null, true]',
+            '{"a": {"b": {}}',
+            '{"a": tru',
+            '{"a": ' + "[" * 9000,
+        ):
+            whole = (text + padding).encode()
+            with self.subTest(text[:60]):
+                try:
+                    expected = read_message(whole)
+                except InvalidEventError:
+                    with self.assertRaises(InvalidEventError):
+                        await read_long_message(whole)
+                else:
+                    self.assertEqual(await read_long_message(whole), expected)
+
+    async def test_a_result_is_read_alike_in_a_thread_and_keeps_no_foreign_content_that_a_log_cannot_hold(self) -> None:
+        deep: Any = "x"
+        for _ in range(900):
+            deep = {"a": deep}
+        for part, is_kept in (
+            ({"type": "zip", "x": "y"}, True),
+            ({"type": "zip", "x": "y" * 70_000}, False),
+            (deep, False),
+        ):
+            result = {"content": [part, {"type": "text", "text": "a\u202eb"}]}
+            longer = {**result, "_meta": ["x" * 300_000]}
+            with self.subTest(is_kept=is_kept):
+                short, long = await read_long_result(result), await read_long_result(longer)
+                assert isinstance(short, ToolOutput)
+                self.assertEqual(short, long)
+                self.assertTrue(short.output.endswith("which cannot be shown]\nab"))
+                self.assertEqual(short.meta, {"mcp": {"unknown": [part]}} if is_kept else None)
 
 
 class Headers(unittest.TestCase):

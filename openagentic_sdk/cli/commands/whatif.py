@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...errors import OptionsError
@@ -22,7 +21,7 @@ from ...parts.record.folds.compare import compare_sessions
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..exits import FAILED, OK
-from ..flags import add_fork_flags, build_options, build_provider, find_model
+from ..flags import add_fork_flags, build_options, build_provider, find_model, text_or_file
 from ..loop import run_async
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
@@ -73,11 +72,8 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = options_for(args, asker)
-    if args.system_prompt and Path(args.system_prompt).is_file():
-        try:
-            options = replace(options, system_prompt=Path(args.system_prompt).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise OptionsError(f"--system {args.system_prompt!r} cannot be read: {error}") from None
+    if args.system_prompt:
+        options = replace(options, system_prompt=text_or_file(args.system_prompt, "--system"))
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
     fork_ids: list[str] = []

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 
 from ...errors import OptionsError
 from ...events import ModelRequest, Result, UserMessage
@@ -19,7 +18,7 @@ from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
-from ..flags import add_fork_flags
+from ..flags import add_fork_flags, text_or_file
 from ..loop import run_async
 from ..output.terminal import Screen
 from .stores import add_id, find_session
@@ -82,8 +81,7 @@ def changed_options(options: OpenAgenticOptions, change: str) -> OpenAgenticOpti
     if kind not in KINDS or not equals or not value:
         raise OptionsError(f"--change {change!r:.200} is not KIND=VALUE: the kinds are {', '.join(KINDS)}")
     if kind == "prompt":
-        text = Path(value).read_text(encoding="utf-8") if Path(value).is_file() else value
-        return replace(options, system_prompt=text)
+        return replace(options, system_prompt=text_or_file(value, "--change prompt="))
     if kind == "model":
         return with_model(options, value)
     if kind == "allow":

@@ -9,20 +9,25 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...errors import InvalidEventError
 from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from ...ground.text import without_hidden
+from ...ground.threads import run_in_thread
 from ...kernel.tool import ToolOutput
-from ...serialization import dumps_json
+from ...serialization import dumps_field
 from .definitions import clean_text
 
 # A larger structure is not stored in addition to the text with the same content.
 MAX_KEPT_BYTES = 64 * 1024
 # The maximum number of parts that are read from one result.
 MAX_PARTS = 10_000
+# A result with fewer characters, values counted as eight, is read on the event loop.
+_SHORT = 256 * 1024
 
 _PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
 
@@ -113,24 +118,55 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
         content.add(part)
     if len(parts) > MAX_PARTS:
         content.texts.append(f"[{len(parts) - MAX_PARTS:,} more parts of this result are left out]")
-    facts: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
+    facts: dict[str, Any] = {}
+    if content.unknown and _can_be_kept(content.unknown, _json_text(content.unknown)):
+        facts["unknown"] = content.unknown
     structure = result.get("structuredContent")
     text = content.text
     if "structuredContent" in result:
         structure_text = _json_text(structure)
         if not text.strip() and not content.attachments:
             text = without_hidden(structure_text)
-        elif len(structure_text) <= MAX_KEPT_BYTES:
+        elif _can_be_kept(structure, structure_text):
             facts["structured_content"] = structure
     meta = {"mcp": facts} if facts else None
     return ToolOutput(text, meta, is_error=result.get("isError") is True, attachments=content.attachments)
 
 
+def _can_be_kept(structure: Any, text: str) -> bool:
+    """Whether a structure with this JSON is stored in addition to the text: events nest less deeply than JSON may."""
+    if len(text) > MAX_KEPT_BYTES:
+        return False
+    with suppress(InvalidEventError):
+        dumps_field({"mcp": {"": structure}})
+        return True
+    return False
+
+
+async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
+    """Like `read_result`, in a thread for one that is long, so that it does not block the event loop."""
+    if _is_short(result):
+        return read_result(result)
+    return await run_in_thread(partial(read_result, result), name="openagentic-mcp-result")
+
+
+def _is_short(value: Any) -> bool:
+    waiting, room = [value], _SHORT
+    while waiting and room > 0:
+        part = waiting.pop()
+        room -= len(part) if isinstance(part, str) else 8
+        if isinstance(part, dict | list) and len(part) <= room:
+            waiting += part.values() if isinstance(part, dict) else part
+        elif isinstance(part, dict | list):
+            return False
+    return room > 0
+
+
 def _json_text(value: Any) -> str:
+    """The value as JSON; in pieces, because the encoder in C lets no other thread run before it is done."""
     try:
-        dumps_json(value)
-        return json.dumps(value, ensure_ascii=False)
-    except InvalidEventError:
+        return "".join(json.JSONEncoder(ensure_ascii=False).iterencode(value))
+    except RecursionError:
         return repr(value)[:MAX_KEPT_BYTES]
 
 

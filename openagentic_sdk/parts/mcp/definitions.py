@@ -89,11 +89,16 @@ def read_definitions(
         else:
             by_name[definition.name] = definition
     counts = Counter(definition.shown for definition in by_name.values())
-    definitions = [
-        definition if counts[definition.shown] == 1 else replace(definition, shown=hashed_name(server, definition.name))
-        for definition in by_name.values()
-    ]
-    return sorted(definitions, key=lambda definition: definition.shown), problems
+    by_shown: dict[str, ToolDefinition] = {}
+    for definition in by_name.values():
+        if counts[definition.shown] > 1:
+            definition = replace(definition, shown=hashed_name(server, definition.name))
+        if by_shown.setdefault(definition.shown, definition) is not definition:
+            why = (
+                f"its name for the model, {definition.shown}, is that of {by_shown[definition.shown].name!r:.200}, too"
+            )
+            problems.append(Diagnostic("duplicate", why, path=definition.name))
+    return [by_shown[shown] for shown in sorted(by_shown)], problems
 
 
 def is_wanted(settings: McpServer, tool: str) -> bool:

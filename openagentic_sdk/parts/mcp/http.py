@@ -27,7 +27,7 @@ from ...providers.wire.connect import shown_url
 from ...providers.wire.http import HttpAnswer, HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from .http_headers import ParamHeaders, request_headers
-from .protocol import MODERN, as_batch, read_message
+from .protocol import MODERN, as_batch, read_long_message, read_message
 from .server_config import McpServer, mask_secrets
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -231,7 +231,7 @@ class HttpWire:
             await self._read_stream(answer, request_id)
             return
         try:
-            whole = read_message(await answer.read_all())
+            whole = await read_long_message(bytes(await answer.read_all()))
         except ValueError as error:
             raise self._garbled(f"sent an answer that is not JSON ({error})") from None
         if not self._take(whole, request_id):
@@ -321,20 +321,23 @@ class HttpWire:
         try:
             while chunks := await answer.read():
                 for event in (event for chunk in chunks for event in stream.feed(chunk)):
-                    if self._take_event(event, request_id):
+                    if await self._take_event(event, request_id):
                         return True
                     taken += 1
                     if taken % _MANY_EVENTS == 0:
                         await asyncio.sleep(0)  # a flood of events must not block the event loop
-            return any(self._take_event(event, request_id) for event in stream.close())
+            for event in stream.close():
+                if await self._take_event(event, request_id):
+                    return True
+            return False
         except ProviderConnectionError:
             return False
 
-    def _take_event(self, event: SSEEvent, request_id: Any) -> bool:
+    async def _take_event(self, event: SSEEvent, request_id: Any) -> bool:
         if not event.data or event.event not in ("", "message"):
             return False
         try:
-            return self._take(read_message(event.data.encode("utf-8", "replace")), request_id)
+            return self._take(await read_long_message(event.data.encode("utf-8", "replace")), request_id)
         except ValueError:
             return False  # not a message; the answer may still follow
 
@@ -383,7 +386,7 @@ class HttpWire:
                         if event.event == "endpoint" and not post_to.done():
                             post_to.set_result(self._within_origin(event.data.strip()))
                         else:
-                            self._take_event(event, None)
+                            await self._take_event(event, None)
                         taken += 1
                         if taken % _MANY_EVENTS == 0:
                             await asyncio.sleep(0)

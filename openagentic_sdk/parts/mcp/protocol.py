@@ -6,11 +6,16 @@ Modern is 2026-07-28: every request is self-contained, with the client, the vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import json.scanner
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...errors import InvalidEventError
-from ...ground.loose import as_list, as_mapping, read_json
+from ...ground.loose import MAX_JSON_VALUES, as_list, as_mapping, read_json
+from ...ground.threads import run_in_thread
 from ...version import __version__
 
 MODERN = ("2026-07-28",)
@@ -19,6 +24,7 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
 URL_NEEDED = -32042
 MAX_BATCH = 100
+LONG_BYTES = 1024 * 1024
 
 # This program's name and version, as a client and as a server.
 OURSELVES: Mapping[str, Any] = {"name": "openagentic-sdk", "version": __version__}
@@ -54,9 +60,31 @@ def as_batch(whole: Any) -> list[Any]:
     return whole if len(whole) <= MAX_BATCH else []
 
 
-def read_message(line: bytes) -> Any:
+def read_message(line: bytes, parse: Callable[[str], Any] = read_json) -> Any:
     """Decode a line of JSON; numbers that JSON cannot express become null. Raises `InvalidEventError`."""
     try:
-        return read_json(line.decode())
+        return parse(line.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidEventError(f"this is not JSON: {error}") from None
+
+
+def _read_patiently(text: str) -> Any:
+    """Like `read_json`, for a thread: that one lets no other thread run before it is done."""
+    if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
+    return _PATIENT.decode(text)
+
+
+# The standard library's decoder in Python, except for strings.
+_PATIENT = json.JSONDecoder(
+    parse_constant=lambda name: None,
+    parse_float=lambda text: number if math.isfinite(number := float(text)) else None,
+)
+vars(_PATIENT)["scan_once"] = vars(json.scanner)["py_make_scanner"](_PATIENT)
+
+
+async def read_long_message(line: bytes) -> Any:
+    """Like `read_message`; one of more than `LONG_BYTES` is read in a thread, so that it does not block the event loop."""
+    if len(line) <= LONG_BYTES:
+        return read_message(line)
+    return await run_in_thread(partial(read_message, line, _read_patiently), name="openagentic-mcp-read")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,7 +19,7 @@ from ...ground.jsonrpc import NO_OPEN_REQUEST, Lines, Peer
 from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
-from .protocol import as_batch, read_message
+from .protocol import LONG_BYTES, as_batch, read_long_message, read_message
 from .server_config import McpServer, mask_secrets
 
 # A result with pictures is one line, in Base64.
@@ -33,6 +34,7 @@ EXIT_S, TERM_S = 2.0, 2.0
 # The wait between the end of its output and the report that the process has ended.
 _NEWS_S = 0.5
 _LIST = ord("[")
+_LINES_AT_ONCE = 200
 _SHOWN_STDERR_CHARS = 2_000
 # What the official SDKs pass on, and what programs need for the user's locale and for temporary files.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -70,6 +72,10 @@ class StdioWire:
         self._settings = settings
         self._on_lost = on_lost
         self._lines = Lines(MAX_LINE_BYTES)
+        # Lines that are read and not taken; nothing is read meanwhile. `_reading` takes a long one.
+        self._waiting: deque[bytes | None] = deque()
+        self._is_paused = False
+        self._reading: asyncio.Task[None] | None = None
         self._stderr = bytearray()
         self._outbox: Outbox | None = None
         self._loop = asyncio.get_running_loop()
@@ -136,6 +142,8 @@ class StdioWire:
                         continue
         finally:
             self._let_go()  # which kills what is still running
+            if self._reading is not None:
+                await asyncio.wait({self._reading})
 
     def stderr(self) -> str:
         """The last output of the server to standard error, without secrets from its configuration."""
@@ -155,14 +163,45 @@ class StdioWire:
         """Read a chunk of its output; return whether there was one."""
         data = self._read("out")
         if data:
-            for line in self._lines.feed(data):
-                if line and line[0] == _LIST:
-                    self._take_list(line)
-                else:
-                    self.peer.receive(line)
+            self._waiting.extend(self._lines.feed(data))
+            self._take_lines()
         elif data is not None and self.lost is None:
             self._loop.call_later(_NEWS_S, self._lose, "closed its output")
         return bool(data)
+
+    def _take_lines(self) -> None:
+        """Take the lines that wait, or as many as do not block the event loop: then reading stops until all are taken."""
+        for _ in range(min(len(self._waiting), _LINES_AT_ONCE)):
+            line = self._waiting.popleft()
+            if line is not None and len(line) > LONG_BYTES:
+                self._pause()
+                self._reading = self._loop.create_task(self._take_long(line), name=f"mcp line {self.name}")
+                return
+            if line and line[0] == _LIST:
+                self._take_list(line)
+            else:
+                self.peer.receive(line)
+        if self._waiting:
+            self._pause()
+            self._loop.call_soon(self._take_lines)
+        elif self._is_paused and "out" in self._fds:
+            self._is_paused = False
+            self._loop.add_reader(self._fds["out"], self._read_output)
+
+    def _pause(self) -> None:
+        if not self._is_paused and "out" in self._fds:
+            self._is_paused = True
+            self._loop.remove_reader(self._fds["out"])
+
+    async def _take_long(self, line: bytes) -> None:
+        try:
+            message = await read_long_message(line)
+        except InvalidEventError as error:
+            self.take_stray(str(error), line)
+        else:
+            self.peer.take(message, line)
+        self._reading = None
+        self._take_lines()
 
     def _take_list(self, line: bytes) -> None:
         """Pass on a line that is a list of messages, as before 2025-06-18; a log line may begin the same way."""
@@ -202,11 +241,18 @@ class StdioWire:
         else:
             how = f"was ended by signal {end.signal}" if end.signal else f"exited with code {end.exit_code}"
         self._ended.set()
-        while self.lost is None and "out" in self._fds and self._read_output():
-            continue  # its last output before it ended
-        while "err" in self._fds and self._read_stderr():
-            continue
-        self._lose(how)
+        self._finish(how)
+
+    def _finish(self, how: str) -> None:
+        """Read the last output of a server that ended, and then declare it lost."""
+        if self._reading is not None and not self._reading.done():
+            self._reading.add_done_callback(lambda _: self._finish(how))
+        elif self._waiting or (self.lost is None and "out" in self._fds and self._read_output()):
+            self._loop.call_soon(self._finish, how)
+        else:
+            while "err" in self._fds and self._read_stderr():
+                continue
+            self._lose(how)
 
     def _lose(self, how: str) -> None:
         if self.lost is not None:
@@ -239,6 +285,9 @@ class StdioWire:
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
+        self._waiting.clear()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._command is not None:
             if self._command.fileno() >= 0:
                 self._loop.remove_reader(self._command.fileno())

@@ -14,7 +14,7 @@ from ...kernel.tool import BareTool, Questions, SessionLog, ToolContext
 from ...sessions.folds.features.listed import definition_at
 from ...tools.base import Tool
 from ...tools.labels import ToolLabels
-from .content import read_result
+from .content import read_long_result
 from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer
 from .session import InputRound, RequestHooks
@@ -61,7 +61,7 @@ class RemoteTool(Tool):
         return _full_name(self._seat.name, self.definition.name, self.name)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        return read_result(await self._seat.call_tool(self.definition, input, hooks_of(ctx), self.effect))
+        return await read_long_result(await self._seat.call_tool(self.definition, input, hooks_of(ctx), self.effect))
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """Continue a call that was parked because the server's question had to wait for a person.
@@ -88,7 +88,7 @@ class RemoteTool(Tool):
                 resumes.get("request_state"), as_mapping(resumes.get("requests")), resumes.get("rounds", 1)
             )
         result = await self._seat.call_tool(self.definition, call.input, hooks_of(ctx), self.effect, first_round)
-        return read_result(result)
+        return await read_long_result(result)
 
 
 class OwnTool(Tool):

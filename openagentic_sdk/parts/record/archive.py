@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -152,6 +153,8 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
 def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
     """The archive as an open zip; every defect in it is raised as a `StorageError`."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, and a device has no end
+            raise StorageError(f"{path} cannot be read as an archive: it is not a regular file")
         with ZipFile(path) as file:
             size, packed = (sum(getattr(member, each) for member in file.infolist()) for each in _SIZES)
             if size > max(MAX_UNCHECKED_BYTES, packed * MAX_RATIO):

@@ -28,6 +28,7 @@ from ...events import (
     ToolUse,
     UserMessage,
 )
+from ...ground.disk import read_regular
 from ...ground.frozen import frozen
 from ...serialization import loads_json
 from ...sessions.base import SessionStore, stamp_events
@@ -35,6 +36,10 @@ from ...sessions.core import new_session_id
 from ...sessions.folds.usage import normalize_usage
 from .depth import flattened
 from .lifecycle import all_or_none
+
+# Far more than any conversation: once parsed, a transcript takes several times its size in memory.
+MAX_TRANSCRIPT_BYTES = 512 * 1024 * 1024
+MAX_TRANSCRIPT_LINES = 1_000_000
 
 PROVIDER = "anthropic"
 TranscriptLine = Mapping[str, Any]
@@ -135,11 +140,7 @@ def _text(content: Any) -> str:
 
 def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
     """Read the session in a transcript file. Raises `StorageError` if it cannot be read or has no conversation."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise StorageError(f"transcript {path} cannot be read: {error.strerror or error}") from error
-    session = parse_claude_transcript(data)
+    session = parse_claude_transcript(_read_transcript(path))
     if not session.events:
         raise StorageError(f"transcript {path} contains no conversation: {session.unreadable} of its lines are damaged")
     return session
@@ -194,10 +195,7 @@ def import_claude_transcript(
     folder = file.parent / file.stem / "subagents"
     subagents: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
     for child in sorted(folder.rglob("agent-*.jsonl")):
-        try:
-            session = parse_claude_transcript(child.read_bytes(), of_subagent=True)
-        except OSError as error:
-            raise StorageError(f"transcript {child} cannot be read: {error.strerror or error}") from error
+        session = parse_claude_transcript(_read_transcript(child), of_subagent=True)
         name = f"{main_id}.{child.stem}"
         if name in subagents:
             name = ".".join((main_id, *child.relative_to(folder).with_suffix("").parts))
@@ -214,6 +212,19 @@ def import_claude_transcript(
     done.unreadable = sum(session.unreadable for session, _ in sessions.values())
     done.left_out = sum(session.left_out for session, _ in sessions.values())
     return done
+
+
+def _read_transcript(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a transcript. Raises `StorageError` for a file that no program writes, or that cannot be read."""
+    try:
+        data = read_regular(path, MAX_TRANSCRIPT_BYTES)
+        if data.count(b"\n") > MAX_TRANSCRIPT_LINES:
+            raise ValueError(f"it has more than {MAX_TRANSCRIPT_LINES:,} lines")
+        return data
+    except OSError as error:
+        raise StorageError(f"transcript {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StorageError(f"transcript {path} cannot be read: {error}") from error
 
 
 def _parse_lines(data: bytes) -> tuple[list[TranscriptLine], int]:

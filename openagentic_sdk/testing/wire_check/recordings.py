@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import OptionsError
+from ...ground.disk import read_regular
 from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping, as_mappings, as_text
 from ...ground.patterns import regex
 from ...skills.yaml_subset import YamlReader
 
+MAX_RECORDING_BYTES = 256 * 1024 * 1024
 _BINARY = regex(r"!!?binary[ ]+")
 _MARK = regex(r"[ ]++([&*])([\w-]+)")
 _CONSTANTS = {"null": None, "~": None, "true": True, "false": False}
@@ -83,8 +85,8 @@ class _CassetteReader(YamlReader):
 
 def read_recording(path: Path) -> Iterator[Exchange]:
     """The exchanges in a file, in order. Raises `OptionsError` for a file of another kind, and `OSError`."""
-    data = _unpacked(path.read_bytes())
     try:
+        data = _unpacked(read_regular(path, MAX_RECORDING_BYTES))
         if data.startswith(b"httprr trace v1\n"):
             entries = _httprr(data)
         elif path.name.removesuffix(".gz").endswith((".yaml", ".yml")):
@@ -188,9 +190,13 @@ def _as_stream(chunks: Sequence[Any]) -> bytes:
 
 def _unpacked(body: bytes) -> bytes:
     try:
-        return zlib.decompress(body, 47) if body.startswith(b"\x1f\x8b") else body
+        unpacker = zlib.decompressobj(47)
+        unpacked = unpacker.decompress(body, MAX_RECORDING_BYTES) if body.startswith(b"\x1f\x8b") else body
     except zlib.error:
         return body
+    if unpacker.unconsumed_tail:
+        raise OptionsError(f"a recording unpacks to more than {MAX_RECORDING_BYTES} bytes: split it")
+    return unpacked if unpacker.eof or not body.startswith(b"\x1f\x8b") else body
 
 
 def _typed(text: str) -> Any:
