@@ -15,7 +15,17 @@ from pathlib import Path
 
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, query, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, StorageError
-from openagentic_sdk.events import Event, RecordSigned, Result, SystemNotice, UnknownEvent, UserAnswer, UserMessage
+from openagentic_sdk.events import (
+    Event,
+    RecordSigned,
+    Result,
+    SessionCompacted,
+    SessionRewound,
+    SystemNotice,
+    UnknownEvent,
+    UserAnswer,
+    UserMessage,
+)
 from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.ground.system import user_name
 from openagentic_sdk.parts.record.archive import archive_session
@@ -25,6 +35,7 @@ from openagentic_sdk.parts.record.lifecycle import export_session, fork_session
 from openagentic_sdk.parts.record.sign import RANGE_EVENTS, sign_session
 from openagentic_sdk.parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness, timestamp_query
 from openagentic_sdk.parts.record.verify import receipt_of, verify_record
+from openagentic_sdk.parts.record.verify_log import salvage
 from openagentic_sdk.permissions.interactive import InteractiveApprover
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.log.line import decode_line
@@ -126,6 +137,25 @@ class Signing(RecordCase):
         report = self.report(store, "fork")
         self.assertEqual([each.session_id for each in report.ranges], ["s", "fork"])
         self.assertTrue(report.ok, report.problems)
+
+    def test_a_salvaged_copy_keeps_what_was_signed_although_positions_have_moved(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.filled(store)
+        store.append_events("s", [SessionRewound(2), SessionCompacted(1, "The summary.")])
+        sign_session(store, "s", [self.key])
+        name = "s"
+        for salvages in (1, 2):
+            name = salvage(store, name).session_id
+            sign_session(store, name, [self.key])
+            report = self.report(store, name)
+            # Only the events that say so themselves are new.
+            added = [("added", place + 1) for place in range(salvages)]
+            self.assertEqual([(problem.kind, problem.seq) for problem in report.problems], added)
+            self.assertEqual({each.vouchers[0].proof for each in report.ranges}, {"valid"})
+        events = store.read_events(name)
+        edited = [replace(event, to_seq=1) if isinstance(event, SessionRewound) else event for event in events]
+        report = verify_record(name, edited, self.trust)
+        self.assertIn("changed", [problem.kind for problem in report.problems])
 
     def test_events_of_a_newer_version_are_covered_too(self) -> None:
         store = MemorySessionStore()

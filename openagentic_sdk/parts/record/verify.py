@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from ...errors import OptionsError
 from ...events import (
     Event,
+    LogSalvaged,
     PermissionDecision,
     RecordErased,
     RecordErasing,
@@ -24,7 +26,7 @@ from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest,
 from .places import places_of
 from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
-from .verify_log import Problem
+from .verify_log import Problem, moved_by
 
 # How far around its place an event that does not match is searched for, and up to how many such events everywhere.
 _NEAR, _MANY = 32, 64
@@ -164,6 +166,10 @@ class _Checked:
             (place, event.parent_session_id) for place, event in enumerate(log) if isinstance(event, SessionForked)
         ]
         self._all = [event for event in log if isinstance(event, RecordSigned)]
+        # A salvage puts one event before all others; that of an already salvaged log, a second one.
+        salvages = takewhile(lambda event: isinstance(event, LogSalvaged), log)
+        self._salvages = 0  # since the last checkpoint
+        self._salvaged_from = {event.source_session_id for event in salvages if isinstance(event, LogSalvaged)}
 
     def take(self, place: int, signed: RecordSigned) -> None:
         """Check the checkpoint at this place."""
@@ -220,7 +226,11 @@ class _Checked:
 
     def _compare(self, checked: _Range, digests: Sequence[bytes], place: int) -> None:
         """Match the events of the range with those in the log, and report the differences."""
-        signed, first = checked.signed, self.end
+        signed = checked.signed
+        # Positions are compared as they were when this was signed: each salvage since then moved them by one place. The
+        # first checkpoint after a salvage covers the last event of the one before it again.
+        salvages = sum(fork > place and source in self._salvaged_from for fork, source in self._forks)
+        first, self._salvages = self.end - max(0, self._salvages - salvages), salvages
         try:
             opening = Opening.read(signed.opening, len(digests))
         except BadOpeningError as error:
@@ -232,7 +242,8 @@ class _Checked:
             return
         follower = self._log[place + 1] if place + 1 < len(self._log) else None
         is_followed = isinstance(follower, RecordSigned) and follower.from_seq == signed.to_seq + 1
-        events = self._log[first : min(place, first + len(digests))]
+        log = [moved_by(event, -salvages) for event in self._log[first:place]] if salvages else self._log[first:place]
+        events = log[: len(digests)]
         # The common case first: every event in its place.
         fits = [
             _digest(opening, event, index) == digest
@@ -242,7 +253,7 @@ class _Checked:
             self.end = first + len(digests)
         else:
             if not is_followed:
-                events = self._log[first:place]
+                events = log
             # Checkpoints of one signing are adjacent and only the last is signed: none of them covers another.
             while events and isinstance(events[-1], RecordSigned) and not events[-1].signatures:
                 events = events[:-1]

@@ -450,8 +450,8 @@ def _salvaged(
 
     def placed(event: Event, is_ours: bool) -> Event:
         nonlocal seq
-        (signed,) = now.sign([_moved_on(event, seq + 1)], seq)
         seq += 1
+        (signed,) = now.sign([_numbered(event, seq)], seq - 1)
         signed = signed if is_ours else with_mac(signed, None)
         now.apply(signed)
         return signed
@@ -460,7 +460,7 @@ def _salvaged(
     for event in flattened(copied):
         view.apply(event)
         before.apply(event)
-        yield placed(event, before.is_ours(event))
+        yield placed(moved_by(event, 1), before.is_ours(event))
     yield placed(SessionForked(first.source_session_id, first.events), False)
     for record in (*view.open_inner_calls(), *view.open_calls()):
         yield placed(
@@ -478,20 +478,22 @@ def _salvaged(
         yield placed(LogFragment(fragment.seq, fragment.event, fragment.is_proved), False)
 
 
-def _moved_on(event: Event, seq: int) -> Event:
-    """The event at its new place, with the positions that it references shifted likewise."""
+def moved_by(event: Event, places: int) -> Event:
+    """The event with the log positions that it references moved by this number of places."""
     match event:
         case SessionCompacted():
-            return replace(event, seq=seq, up_to_seq=event.up_to_seq + 1)
-        case SessionRewound():
-            return replace(event, seq=seq, to_seq=event.to_seq + 1)
+            return replace(event, up_to_seq=event.up_to_seq + places)
+        case SessionRewound() | FilesRestoring() | FilesRestored():
+            return replace(event, to_seq=event.to_seq + places)
         case SystemInit() if event.messages_from_seq is not None:
-            return replace(event, seq=seq, messages_from_seq=event.messages_from_seq + 1)
-        case FilesRestoring() | FilesRestored():
-            return replace(event, seq=seq, to_seq=event.to_seq + 1)
+            return replace(event, messages_from_seq=event.messages_from_seq + places)
         case RecordErasing():
-            places = [{"seq": erased_seq + 1, "path": pointer} for erased_seq, pointer in places_of(event)]
-            return replace(event, seq=seq, fields=places)
+            fields = [{"seq": erased_seq + places, "path": pointer} for erased_seq, pointer in places_of(event)]
+            return replace(event, fields=fields)
+    return event
+
+
+def _numbered(event: Event, seq: int) -> Event:
     return UnknownEvent({**event.data, "seq": seq}) if isinstance(event, UnknownEvent) else replace(event, seq=seq)
 
 
