@@ -18,7 +18,8 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.server.support import TOKEN, agents, ask, until_free
 
 _OURS = str(Path(openagentic_sdk.__file__).parent)
-WARM_UP, REPEATS = 2, 2
+# Classes compile their constructors after a few objects (ground/frozen.py).
+WARM_UP, REPEATS = 10, 2
 
 
 async def count_calls(work: Callable[[], Awaitable[Any]]) -> int:
