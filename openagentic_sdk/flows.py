@@ -337,6 +337,7 @@ class Flow:
         `version`. The answer is recorded.
         """
         branch, part = self._branch(), self._part
+        # Not the number of a step: adding `version` must not shift the numbers in existing histories.
         call_id = f"{branch.path}v-{name}"
         if call_id not in self._versions:
             record = part.log.find(call_id)

@@ -226,6 +226,7 @@ class RunTools:
         until = time.monotonic() + arguments.get("wait_s", self._wait_s)
         beginning = asyncio.create_task(self._begin(name, arguments, caller))
         try:
+            # Shielded, because the run that a cancelled call began must still be found in order to be ended.
             session_id, after_seq, goes_on = await asyncio.shield(beginning)
             return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
         except asyncio.CancelledError:

@@ -296,6 +296,7 @@ async def show_events(call: HttpCall, office: Office) -> None:
         lines.append(office.lines.line(event))
         size += len(lines[-1])
         after_seq = event.seq or after_seq
+        # Checked after adding: a page has at least one event, however large, so paging makes progress.
         if size > MAX_PAGE_BYTES:
             break
     body = f'{{"events":[{",".join(lines)}],"next":{after_seq},"last_seq":{last_seq}}}'
@@ -304,12 +305,14 @@ async def show_events(call: HttpCall, office: Office) -> None:
 
 def cursor_of(call: HttpCall) -> int:
     """The `seq` of the client's last event: `Last-Event-ID`, otherwise `?after=`, otherwise 0."""
+    # A browser that reconnects repeats its first URL, so the header is the newer of the two.
     text = call.header("last-event-id") or call.query.get("after") or "0"
     return read_number(text, "a cursor must be the seq of an event, a number of at least 0")
 
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:
     """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` that names the valid range."""
+    # The length before `int`, which refuses more than 4300 digits with an error of its own.
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, problem)
     return int(text)

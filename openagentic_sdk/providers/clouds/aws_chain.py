@@ -122,6 +122,7 @@ class CredentialChain:
             try:
                 return await self._ask_instance(environ)
             except ProviderError:
+                # Most machines are not instances: what is missing in the usual places is then the useful message.
                 raise missing from None
         raise missing
 
@@ -249,6 +250,7 @@ def _read_token(path: str, variable: str) -> str:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise OptionsError(f"{variable} names {path}, which cannot be read ({type(error).__name__})") from None
+    # A line end would end the header in which a token is sent.
     if not token or any(char < "!" for char in token.replace(" ", "")):
         raise OptionsError(f"{variable} names {path}, which contains no token")
     return token

@@ -58,6 +58,7 @@ class BedrockConverseProvider(BedrockEndpoint):
     inputs = ("image", "file")
 
     def url(self, model: str) -> str:
+        # A model may be an ARN, with slashes and colons.
         return self.address(f"/model/{quote(model, safe='')}/converse")
 
     def url_of_request(self, model: str, *, stream: bool) -> str:
@@ -128,6 +129,7 @@ class ConverseReading(Reading):
             self._ended.add(place)
         elif kind == "messageStop":
             self._stop_reason = as_text(chunk.get("stopReason")) or "end_turn"
+            # The usage follows, in `metadata`; an endpoint that does not send it must not delay the answer for long.
             self.linger_s = LINGER_AFTER_FINISH_S
         elif kind == "metadata":
             self._usage = as_mapping(chunk.get("usage")) or self._usage
@@ -305,6 +307,7 @@ def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: To
         return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": function["parameters"]}}}
 
     definitions = write_tools(tools, settings.extra_tools, declare, names)
+    # `toolChoice` has no word for none; without definitions, no tool can be called.
     if not definitions or settings.tool_choice == "none":
         return None
     choices: dict[str | None, dict[str, Any]] = {None: {}, "auto": {"auto": {}}, "required": {"any": {}}}

@@ -108,6 +108,7 @@ class AsyncClient(AsyncOperations):
                                 _check_notice(message.event, message.data, until_result=until_result)
                                 continue
                             event = loads_event(message.data, strict=False)
+                            # A delta has no `seq`.
                             after = event.seq or after
                             is_over = until_result and isinstance(event, Result) and state_after(event) != "suspended"
                             yield event
@@ -296,6 +297,7 @@ def _has_open_body(endpoint: Endpoint) -> bool:
 
 
 def _segment(value: Any) -> str:
+    # HTTP clients and proxies resolve `.` and `..`, and quoting leaves them as they are.
     if not isinstance(value, str) or value in ("", ".", ".."):
         raise OptionsError(f"{value!r:.100} cannot be part of a path: pass the id as returned by the server")
     return quote(value, safe="")

@@ -92,6 +92,7 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
     if report.signal:
         return "it was ended by a signal, as happens to a command that exceeds a trial's limits"
     errors = _text(report.stderr.head) + _text(report.stderr.tail)
+    # In the output of a command that succeeded, such words are its content.
     if report.exit_code:
         errors += _text(report.stdout.head) + _text(report.stdout.tail)
     for reason, pattern in _OUT_OF_REACH:
@@ -133,6 +134,7 @@ def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
 
     homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
     candidates = [*covered, user_home(), *homes, *(path for path in _OTHERS.split() if os.path.isdir(path))]
+    # `nobody` has one of these two as its home, and covering `/` would hide everything.
     real = {os.path.realpath(path) for path in candidates if os.path.isdir(path)} - {"/", "/nonexistent"}
     return tuple(sorted(path for path in real if not any(is_within(path, other) for other in real if other != path)))
 
