@@ -30,7 +30,7 @@ _ZSH = "#compdef openagentic-sdk\nautoload -U +X bashcompinit && bashcompinit\n"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("completion", description="Print the completions of a shell.")
+    parser = subparsers.add_parser("completion", description="Print the completion script for a shell.")
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads the script")
 
 

@@ -76,7 +76,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     operations.add_argument("--notice", type=float, default=0.0, metavar="SECONDS", help=about)
     about = "notify this address of sessions that wait, have ended or have failed"
     add_list_flag(operations, "--webhook", metavar="URL", help=about)
-    add_list_flag(operations, "--webhook-host", metavar="NAME", help="a host of these that may be in a private network")
+    add_list_flag(
+        operations, "--webhook-host", metavar="NAME", help="the host of a webhook that may be in a private network"
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and execute none in this process"

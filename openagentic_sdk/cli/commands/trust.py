@@ -24,8 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "trust",
         description="Show or decide whether the files of a project may grant hooks, env, allow rules and the like. A "
-        "decision applies to the current state of the files. If nobody can be asked, "
-        f"${TRUST_VARIABLE} contains DIR@DIGEST, as printed by `trust show`.",
+        "decision applies to the current state of the files. Where nobody can be asked, set "
+        f"${TRUST_VARIABLE} to DIR@DIGEST, as printed by `trust show`.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in {

@@ -48,7 +48,7 @@ def add_actions(actions: ActionList) -> None:
         "--only", action="store_true", help="do not search for the contents of the fields anywhere else"
     )
     erasing.add_argument("--everywhere", action="store_true", help="search every session of the store")
-    add_list_flag(erasing, "--archive", metavar="FILE", help="rewrite this archive without it")
+    add_list_flag(erasing, "--archive", metavar="FILE", help="rewrite this archive without the erased values")
     erasing.add_argument("--finish", action="store_true", help="complete erasures that were stopped")
     _add_common(erasing)
     add_yes_flag(erasing)

@@ -206,6 +206,7 @@ class CredentialChain:
         body: bytes | None = None,
         *,
         method: str | None = None,
+        # None takes the proxies of the environment; a metadata address is reached only without one.
         proxies: Mapping[str, str] | None = {},
     ) -> str:
         http = HttpTransport(proxies=proxies)
