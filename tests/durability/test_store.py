@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -24,6 +25,7 @@ from openagentic_sdk.errors import (
 from openagentic_sdk.events import AssistantMessage, SessionMeta, SystemNotice, UserMessage
 from openagentic_sdk.parts.record import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.log.folder import folder_lock
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
@@ -446,6 +448,31 @@ class FilesTest(SceneTest):
                 self.assertTrue((sessions / left[0]).exists(), "another process may be creating it")
             sweep()
             self.assertFalse((sessions / left[0]).exists())
+
+    def test_a_writer_whose_log_was_moved_or_replaced_is_told_before_anything_that_matters(self) -> None:
+        for place in ("log", "session", "store"):
+            with self.subTest(place), tempfile.TemporaryDirectory() as folder:
+                store = FileSessionStore(os.path.join(folder, "store"), "flush")
+                session_id = store.create_session()
+                log = store.session_dir(session_id) / "events.jsonl"
+                moved = {"log": log, "session": log.parent, "store": store.root_dir}[place]
+                with store.open_writer(session_id) as writer:
+                    writer.append([UserMessage("first")])
+                    moved.rename(f"{moved}.old")
+                    self.assert_moved(writer)
+                    if place == "log":
+                        log.write_bytes(b"")
+                        self.assert_moved(writer)
+
+    def assert_moved(self, writer: SessionWriter) -> None:
+        with self.assertRaisesRegex(StorageError, "no longer written to, since its file was moved or replaced"):
+            writer.append([UserMessage("lost")])
+
+    def test_a_writer_of_a_relative_folder_continues_in_another_working_directory(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            store = FileSessionStore("store", "flush")
+            with store.open_writer(store.create_session()) as writer, contextlib.chdir("/"):
+                self.assertEqual([event.seq for event in writer.append([UserMessage("kept")])], [1])
 
     def test_a_folder_without_a_log_is_no_session(self) -> None:
         (self.place / "sessions" / "empty").mkdir()

@@ -53,6 +53,7 @@ class LogWriter(SessionWriter):
     ) -> None:
         self.session_id = session_id
         self._path = path
+        self._place = os.path.abspath(path)  # a relative path would change with the working directory
         self._disk = disk
         self._fd = fd
         self._durability = durability
@@ -212,14 +213,23 @@ class LogWriter(SessionWriter):
         except OSError as error:
             self._unusable = f"its file cannot be examined ({error.strerror})"
             raise self._storage_error("could not be appended to", error) from error
-        # A deleted file still accepts writes without an error; every event after the deletion would be lost.
-        if stat.st_nlink == 0:
-            self._unusable = "its file was deleted"
+        # A deleted or renamed file still accepts writes without an error; nobody would find the events after that.
+        if stat.st_nlink == 0 or not self._is_at_its_path(stat):
+            self._unusable = f"its file was {'moved or replaced' if stat.st_nlink else 'deleted'}"
             self._check_usable()
         self._check_size(stat.st_size)
 
+    def _is_at_its_path(self, stat: os.stat_result) -> bool:
+        try:
+            named = os.stat(self._place, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # which shows nothing about the open file
+            return True
+        return os.path.samestat(named, stat)
+
     def _check_end(self) -> None:
-        """Raise unless the log ends where we left it. Its deletion is noticed at the next barrier: checking for that each
+        """Raise unless the log ends where we left it. The next barrier notices its deletion or move: checking for that each
         time would cost as much as writing a line.
         """
         self._check_usable()
