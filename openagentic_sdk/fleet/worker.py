@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..ground.backoff import Backoff
-from ..ground.threads import running_loop, settled
+from ..ground.threads import KeptThreads, running_loop, settled
 from ..kernel.recorder import off_loop
 from .execute import carry_out
 from .fleet import Fleet
@@ -87,6 +87,8 @@ class Worker:
     async def work(self, *, until_idle: bool = False) -> None:
         """Work until `drain`, or with `until_idle` until no run is due. On cancellation, hand back the runs first."""
         running_loop("a worker")
+        threads = KeptThreads()  # for the queue's many short calls
+        threads.use()
         news: asyncio.Future[bool] | None = None
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0
@@ -124,6 +126,7 @@ class Worker:
                 await asyncio.wait(self._running)
             if news is not None:
                 news.cancel()
+            threads.close()
         if self._failure is not None:
             raise self._failure
 

@@ -565,6 +565,21 @@ class ClaimTest(FleetTest):
         self.run_async(Worker(self.fleet, report=report).work(until_idle=True))
         self.assertEqual([self.status(run_id).state for run_id in (first, second)], ["ended", "ended"])
 
+    def test_a_worker_asks_its_queue_in_threads_that_it_keeps(self) -> None:
+        for key in "abcdef":
+            self.pay(key)
+        threads, claim = [], self.fleet.queue.claim
+
+        def claim_here(*args: Any, **settings: Any) -> FleetRun | None:
+            threads.append(threading.current_thread())
+            return claim(*args, **settings)
+
+        self.fleet.queue.claim = claim_here  # type: ignore[method-assign]
+        self.run_async(Worker(self.fleet, slots=1).work(until_idle=True))
+        self.assertGreaterEqual(len(threads), 7)
+        # Beside a claim, at most a wait for notifications, a run and its lease call the database.
+        self.assertLessEqual(len(set(threads)), 4)
+
     def test_a_run_that_the_database_grants_to_a_worker_being_cancelled_is_handed_back(self) -> None:
         run_id = self.pay("k")
         works = (lambda: Worker(self.fleet).work(), lambda: execute_run(self.fleet, run_id))
