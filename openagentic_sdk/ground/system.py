@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 
@@ -11,6 +12,26 @@ from ..errors import OptionsError
 # Flags of `os.open` that not every system has.
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+_WAYS_OUT = {
+    "ENAMETOOLONG": "choose a shorter path",
+    "ENOSPC": "free some space",
+    "EDQUOT": "free some space, or raise the quota",
+    "EROFS": "choose a place that can be written to",
+    "EACCES": "change the permissions, or choose another place",
+    "EPERM": "change the permissions, or choose another place",
+    "EMFILE": "raise the limit of open files (ulimit -n)",
+    "ENFILE": "raise the system's limit of open files",
+    "ENOLCK": "choose a place on a file system that supports locks",
+    "ENOTDIR": "choose a path that leads through folders only",
+}
+
+
+def os_reason(error: OSError) -> str:
+    """What the system said and, for errors that a person can mend, how."""
+    way_out = _WAYS_OUT.get(errno.errorcode.get(error.errno or 0, ""))
+    reason = error.strerror or str(error)
+    return reason if way_out is None else f"{reason}: {way_out}"
 
 
 def user_home() -> str:

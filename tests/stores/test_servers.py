@@ -123,6 +123,14 @@ class AddressTest(unittest.TestCase):
         for address in ("runs", "./sqlite", "my/sqlite", "/var//file", "filed", "redis-runs", "a b"):
             self.assertIsInstance(open_session_store(address), FileSessionStore)
 
+    def test_a_path_that_is_too_long_is_refused_with_the_way_out(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            deep = "/".join(["d" * 200] * 19 + ["e" * 240])
+            for name in ("n" * 300, deep):
+                for address in (f"file:{place}/{name}", f"sqlite:{place}/{name}.db"):
+                    with self.assertRaisesRegex((StorageError, OptionsError), "choose a shorter (path|folder)"):
+                        open_store(address).create_session()
+
     def test_the_address_of_a_server_says_how_long_to_wait_for_it(self) -> None:
         for address in ("postgresql://me:secret@127.0.0.1:1/x", "redis://me:secret@127.0.0.1:1/0?prefix=a"):
             mark = "&" if "?" in address else "?"

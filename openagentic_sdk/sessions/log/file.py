@@ -22,7 +22,7 @@ from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError
 from ...events import Event, LogRecovered
 from ...ground.clock import Clock
 from ...ground.disk import Disk, write_durably
-from ...ground.system import BINARY, NO_FOLLOW
+from ...ground.system import BINARY, NO_FOLLOW, os_reason
 from ...serialization import dumps_fields, dumps_time, encode_events
 from ..core import SessionWriter
 from ..folds.view import KeptView
@@ -307,7 +307,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
         raise SessionNotFoundError(session_id, str(path.parent.parent)) from None
     except OSError as error:
         raise StorageError(
-            f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
+            f"session {session_id!r} cannot be opened for writing: {os_reason(error)}", session_id=session_id
         ) from error
 
 

@@ -17,7 +17,7 @@ from zlib import crc32
 from ...errors import InvalidEventError, OptionsError, SessionExistsError, StorageError
 from ...ground.disk import Disk, make_folder, remove_tree, rename_durably, write_new_file
 from ...ground.frozen import frozen
-from ...ground.system import BINARY, NO_FOLLOW
+from ...ground.system import BINARY, NO_FOLLOW, os_reason
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import LAST_TIME, SessionSummary
 from .lock import share_lock, try_lock, wait_for_lock
@@ -261,9 +261,7 @@ def storage_errors(session_id: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"session {session_id!r} {what}: {error.strerror or error}", session_id=session_id
-        ) from error
+        raise StorageError(f"session {session_id!r} {what}: {os_reason(error)}", session_id=session_id) from error
 
 
 @contextlib.contextmanager

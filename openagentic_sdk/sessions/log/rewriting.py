@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import StorageError
 from ...ground.clock import Clock
 from ...ground.disk import Disk, remove_tree
-from ...ground.system import BINARY, NO_FOLLOW
+from ...ground.system import BINARY, NO_FOLLOW, os_reason
 from ..arguments import DIGEST
 from ..base import SessionStore
 from ..rewriting import Rewrite
@@ -86,7 +86,7 @@ class RewritingFiles(SessionStore):
             for doomed in sessions.glob(".deleted-*"):
                 remove_tree(doomed)
         except OSError as error:
-            raise StorageError(f"remains in {sessions} cannot be removed: {error.strerror or error}") from error
+            raise StorageError(f"remains in {sessions} cannot be removed: {os_reason(error)}") from error
         for session_id in session_ids:
             self._scrub_folder(session_id, sessions / session_id)
         return ()

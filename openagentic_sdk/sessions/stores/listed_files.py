@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import SessionError, StorageError
+from ...ground.system import os_reason
 from ..arguments import check_text
 from ..base import Place, as_it_is
 from ..folds.search import SearchHit, scan_events
@@ -145,7 +146,7 @@ def listing_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"the sessions in {folder} cannot be listed: {error.strerror or error}") from error
+        raise StorageError(f"the sessions in {folder} cannot be listed: {os_reason(error)}") from error
 
 
 def _is_unfinished(name: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....errors import SessionNotFoundError, StorageError
-from ....ground.system import BINARY
+from ....ground.system import BINARY, os_reason
 from ...log.lock import is_locked, try_lock, unlock
 from ..per_process import PerProcess
 from .clock import SteadyClock, offer_clock
@@ -24,6 +24,8 @@ BUSY_S = 30.0
 # How long a write tries before it joins the queue, where later writes wait for it.
 TRY_S = 0.01
 MEMORY = ":memory:"
+# SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
+_LONG_PATH = 500
 SQLITE_BUSY = 5
 # Checkpoint the write-ahead log, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
@@ -211,6 +213,9 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
         # Only an id reaches SQLite unescaped, and none with a lone surrogate was ever created.
         raise SessionNotFoundError(str(session_id), str(path)) from None
     except driver().Error as error:
-        raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error
+        hint = (
+            ": choose a shorter path" if "unable to open" in str(error) and len(os.fsencode(path)) > _LONG_PATH else ""
+        )
+        raise StorageError(f"SQLite refused ({path}): {error}{hint}", session_id=session_id) from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be used: {error.strerror or error}", session_id=session_id) from error
+        raise StorageError(f"{path} cannot be used: {os_reason(error)}", session_id=session_id) from error
