@@ -12,6 +12,9 @@ from typing import Any
 from openagentic_sdk import Flow, OpenAgenticOptions, open_store, workflow
 from openagentic_sdk.agents import Agents
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
+from openagentic_sdk.fleet.children import RUN_OF_STEP
+from openagentic_sdk.parts.record.verify_log import WITHOUT_CALL
+from openagentic_sdk.parts.workflows import inbox
 from openagentic_sdk.testing import FakeClock
 from tests.size import IN_MEMORY
 
@@ -91,6 +94,9 @@ class FleetWorkflow(FleetCase):
         run = self.work(fleet, run_id)
         self.assertEqual((run.state, run.error, EFFECTS), ("ended", None, ["tea"]))
         self.assertEqual(order.read_output(self.text(run.session)), ["tea", 7])
+
+    def test_the_children_that_begin_at_no_call_are_those_that_verify_expects(self) -> None:
+        self.assertEqual({inbox._INBOX_CALL, RUN_OF_STEP}, set(WITHOUT_CALL))
 
     def test_children_that_sleep_wake_their_parent(self) -> None:
         fleet = self.fleet(two_orders)
