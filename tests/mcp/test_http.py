@@ -310,6 +310,41 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(self.seats.pop().close(), 60)
         self.assertLessEqual(script.seen.count("POST"), 8)
 
+    async def test_errors_lists_and_questions_of_any_size_are_cut(self) -> None:
+        def long_list(connection: Connection, request: Request, message: Any) -> bool:
+            tools = [{"name": f"t{number}", "inputSchema": {}, "_meta": "x" * 6_000_000} for number in range(3)]
+            connection.reply(json.dumps({"id": message["id"], "result": {"tools": tools}}).encode())
+            return True
+
+        def long_error(connection: Connection, request: Request, message: Any) -> bool:
+            error = {"code": -1, "message": "y" * 2_000_000}
+            connection.reply(json.dumps({"id": message["id"], "error": error}).encode())
+            return True
+
+        def questions(connection: Connection, request: Request, message: Any) -> bool:
+            asked = {str(number): {"method": "elicitation/create"} for number in range(31)}
+            result = {"resultType": "input_required", "inputRequests": asked}
+            connection.reply(json.dumps({"id": message["id"], "result": result}).encode())
+            return True
+
+        seat = await self.seat(self.serve(Script(LEGACY, tools_list=long_list)).url + "/mcp")
+        self.assertEqual([tool.name for tool in seat.tools], ["mcp__tea__t0", "mcp__tea__t1"])
+        self.assertIn("more than 16,777,216 characters", seat.event.left_out[0]["reason"])
+        for answer, words, error in (
+            (long_error, "refused: y{2000} ", McpError),
+            (questions, "asks 31 questions at once, and the limit is 30", UnknownOutcomeError),
+        ):
+            tool = await self.tool(self.serve(Script(MODERN, tools_call=answer)))
+            with self.assertRaisesRegex(error, words):
+                await tool.run({}, ToolContext())
+        why = await self.failure(self.serve(Script(LEGACY, initialize=partial(self.other_version, "\x1b[31mred"))))
+        self.assertIn("speaks [31mred, and", why)
+
+    def other_version(self, version: str, connection: Connection, request: Request, message: Any) -> bool:
+        result = {"protocolVersion": version, "capabilities": {}}
+        connection.reply(json.dumps({"id": message["id"], "result": result}).encode())
+        return True
+
     async def test_a_stream_that_breaks_is_gone_on_with_where_it_ended_as_long_as_that_leads_further(self) -> None:
         asked: list[str | None] = []
 

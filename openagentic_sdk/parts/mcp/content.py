@@ -21,6 +21,7 @@ from ...ground.threads import run_in_thread
 from ...kernel.tool import ToolOutput
 from ...serialization import dumps_field
 from .definitions import clean_text
+from .protocol import size_within
 
 # A larger structure is not stored in addition to the text with the same content.
 MAX_KEPT_BYTES = 64 * 1024
@@ -145,21 +146,9 @@ def _can_be_kept(structure: Any, text: str) -> bool:
 
 async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
     """Like `read_result`, in a thread for one that is long, so that it does not block the event loop."""
-    if _is_short(result):
+    if size_within(result, _SHORT) is not None:
         return read_result(result)
     return await run_in_thread(partial(read_result, result), name="openagentic-mcp-result")
-
-
-def _is_short(value: Any) -> bool:
-    waiting, room = [value], _SHORT
-    while waiting and room > 0:
-        part = waiting.pop()
-        room -= len(part) if isinstance(part, str) else 8
-        if isinstance(part, dict | list) and len(part) <= room:
-            waiting += part.values() if isinstance(part, dict) else part
-        elif isinstance(part, dict | list):
-            return False
-    return room > 0
 
 
 def _json_text(value: Any) -> str:

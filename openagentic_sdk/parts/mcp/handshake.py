@@ -13,10 +13,13 @@ from typing import Literal
 
 from ...errors import McpError, RpcError
 from ...ground.loose import as_mapping
+from ...ground.text import without_hidden
+from .definitions import clean_text
 from .http import HttpAuth, HttpStatusError, HttpWire
 from .protocol import (
     CAPABILITIES,
     LEGACY,
+    MAX_ERROR_CHARS,
     MODERN,
     OURSELVES,
     UNSUPPORTED_VERSION,
@@ -180,9 +183,10 @@ async def _initialize(session: McpSession) -> None:
         result = as_mapping(await wire.peer.request("initialize", params))
     except RpcError as error:
         versions = versions_named(error.data, "supported")
-        reason = ", ".join(versions) if versions else mask_secrets(session.settings, str(error))
+        words = ", ".join(versions) if versions else mask_secrets(session.settings, str(error)[:MAX_ERROR_CHARS])
+        reason = without_hidden(words)[:500]
         raise McpError(
-            f"the server {session.name} refused the handshake: {reason[:500]} ({error.code})",
+            f"the server {session.name} refused the handshake: {reason} ({error.code})",
             server=session.name,
             code=error.code,
         ) from error
@@ -202,7 +206,7 @@ def _no_modern(name: str) -> McpError:
 
 def _no_common_version(session: McpSession, theirs: Sequence[str]) -> McpError:
     return McpError(
-        f"the server {session.name} speaks {', '.join(theirs) or 'no version'}, and this client speaks "
+        f"the server {session.name} speaks {clean_text(', '.join(theirs), 200) or 'no version'}, and this client speaks "
         f"{', '.join((*MODERN, *LEGACY))}: update one of the two",
         server=session.name,
     )

@@ -27,7 +27,7 @@ from ...providers.wire.connect import shown_url
 from ...providers.wire.http import HttpAnswer, HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from .http_headers import ParamHeaders, request_headers
-from .protocol import MODERN, as_batch, read_long_message, read_message
+from .protocol import MAX_ERROR_CHARS, MODERN, as_batch, read_long_message, read_message
 from .server_config import McpServer, mask_secrets
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -246,7 +246,8 @@ class HttpWire:
                 has_answer = has_answer or is_answer
                 error = message.get("error")
                 if isinstance(error, dict):
-                    message = {**message, "error": {**error, "message": self._masked(str(error.get("message")))}}
+                    words = str(error.get("message"))[:MAX_ERROR_CHARS]
+                    message = {**message, "error": {**error, "message": self._masked(words)}}
                 self.peer.take(message)
         return has_answer
 

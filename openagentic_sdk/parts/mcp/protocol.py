@@ -23,6 +23,8 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
 URL_NEEDED = -32042
+# How much of an error message is examined, which may be as long as a line.
+MAX_ERROR_CHARS = 8_000
 MAX_BATCH = 100
 LONG_BYTES = 1024 * 1024
 
@@ -51,6 +53,22 @@ def versions_named(data: Any, member: str) -> list[str]:
 def newest_common(ours: tuple[str, ...], theirs: list[str]) -> str | None:
     """The newest version that both sides support, or None; ours are sorted, newest first."""
     return next((version for version in ours if version in theirs), None)
+
+
+def size_within(value: Any, room: int) -> int | None:
+    """The characters of all texts in a value, and eight for each value in it; None if that exceeds `room`."""
+    waiting, left = [value], room
+    while waiting:
+        part = waiting.pop()
+        left -= 8 + (len(part) if isinstance(part, str) else 0)
+        if isinstance(part, dict | list):
+            if left < 8 * len(part):
+                return None
+            left -= sum(map(len, part)) if isinstance(part, dict) else 0
+            waiting += part.values() if isinstance(part, dict) else part
+        if left < 0:
+            return None
+    return room - left
 
 
 def as_batch(whole: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from .definitions import ToolDefinition, clean_text, is_wanted, read_definitions
 from .handshake import Era, again, connect
 from .http import HttpAuth, HttpWire, SessionGoneError
 from .http_headers import ParamHeaders, param_headers
-from .protocol import HEADER_MISMATCH, URL_NEEDED
+from .protocol import HEADER_MISMATCH, URL_NEEDED, size_within
 from .questions import elicit
 from .server_config import McpServer
 from .session import MAX_INSTRUCTIONS_CHARS, InputRound, McpSession, RequestHooks
@@ -38,7 +38,7 @@ QUICK_DEATH_S = 60.0
 _PAUSES = Backoff(1.0, QUICK_DEATH_S)
 MAX_QUICK_DEATHS = 5
 MAX_LEFT_OUT_SHOWN = 200
-_READ_AT_ONCE = 8
+_READ_AT_ONCE, _READ_AT_ONCE_SIZE = 8, 256 * 1024
 
 
 class ToolPins(Protocol):
@@ -256,15 +256,10 @@ class Seat:
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
         problems = [Diagnostic("list", problem)] if problem else []
-        if self._pins is not None:
-            offered_tools, withheld_tools = self._pins.judge(
-                self.name, [raw for raw in raws if isinstance(raw, Mapping)]
-            )
-            raws = list(offered_tools)
-            problems += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in withheld_tools]
-        parse = partial(read_definitions, self.name, self.settings, raws)
+        parse = partial(self._definitions, raws)
         # Megabytes of schemas take a second to read, and would block the event loop.
-        definitions, refused = await run_in_thread(parse) if len(raws) > _READ_AT_ONCE else parse()
+        is_long = len(raws) > _READ_AT_ONCE or size_within(raws, _READ_AT_ONCE_SIZE) is None
+        definitions, refused = await run_in_thread(parse) if is_long else parse()
         offers = self._with_headers(session, definitions, problems)
         self._left_out = [*problems, *refused]
         before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}
@@ -282,6 +277,15 @@ class Seat:
         # While the server is being opened it is not yet `_session`: `_open` reports it once, with its tools.
         if is_other and session is self._session:
             self._say("changed")
+
+    def _definitions(self, raws: Sequence[Any]) -> tuple[list[ToolDefinition], list[Diagnostic]]:
+        """The definitions of the tools that somebody agreed to and that can be offered, and why the others are not."""
+        withheld: list[Diagnostic] = []
+        if self._pins is not None:
+            raws, withheld_tools = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
+            withheld = [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in withheld_tools]
+        definitions, refused = read_definitions(self.name, self.settings, raws)
+        return definitions, [*withheld, *refused]
 
     def _with_headers(
         self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]

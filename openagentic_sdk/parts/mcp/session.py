@@ -23,8 +23,8 @@ from ...ground.patterns import regex
 from ...ground.text import without_hidden
 from .http import HttpWire
 from .patience import Patience, PendingRequest
-from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
-from .questions import AskText, elicit
+from .protocol import MAX_ERROR_CHARS, MODERN, SERVER_INFO, modern_meta, read_message, size_within
+from .questions import MAX_FIELDS, AskText, elicit
 from .server_config import McpServer, mask_secrets
 from .stdio import StdioWire
 
@@ -33,8 +33,8 @@ MAX_PAGES = 100
 MAX_LISTED = 1000
 MAX_ROUNDS = 10
 MAX_INSTRUCTIONS_CHARS = 2_000
-# How much of an error message is examined, which may be as long as a line.
-_MAX_ERROR_CHARS = 8_000
+# In all entries of a list: characters, and eight for each value.
+MAX_LISTED_SIZE = 16 * 1024 * 1024
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 ServerWire = StdioWire | HttpWire
@@ -157,7 +157,7 @@ class McpSession:
                 raise waiting.failure or self._too_late(method, waiting) from None
             raise
         except RpcError as error:
-            words = str(error)[:_MAX_ERROR_CHARS]
+            words = str(error)[:MAX_ERROR_CHARS]
             message = without_hidden(mask_secrets(self.settings, words))[:2000]
             raise McpError(
                 f"the server {self.name} refused: {message} ({error.code}){self._other_era(error.code, words)}",
@@ -212,10 +212,13 @@ class McpSession:
             if kind != "input_required":
                 raise self._misbehaves(f"returned a result of the unknown type {kind!r:.60}")
             rounds = 1 if at is None else at.rounds + 1
+            requests = as_mapping(result.get("inputRequests"))
+            if len(requests) > MAX_FIELDS:
+                raise self._misbehaves(f"asks {len(requests):,} questions at once, and the limit is {MAX_FIELDS}")
             if rounds > MAX_ROUNDS:
                 text = f"the server {self.name} asked {MAX_ROUNDS} times in one call, which is the limit"
                 raise McpError(text, server=self.name)
-            at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
+            at = InputRound(result.get("requestState"), requests, rounds)
 
     async def _answers(self, at: InputRound, hooks: RequestHooks) -> dict[str, Any]:
         """The parameters to repeat a call with: the answers under the server's keys, and its state unchanged."""
@@ -316,6 +319,7 @@ class McpSession:
         entries: list[Any] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
+        room = MAX_LISTED_SIZE
         for page in range(MAX_PAGES):
             try:
                 result = await self.request(method, params)
@@ -323,7 +327,12 @@ class McpSession:
                 if page == 0:
                     raise
                 return entries, f"page {page + 1} of {method} did not arrive: {error}"
-            entries += as_list(result.get(member))
+            for entry in as_list(result.get(member))[: MAX_LISTED + 1]:
+                size = size_within(entry, room)
+                if size is None:
+                    return entries, f"{method} gives more than {MAX_LISTED_SIZE:,} characters: the rest is omitted"
+                room -= size
+                entries.append(entry)
             if len(entries) > MAX_LISTED:
                 return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is omitted"
             cursor = result.get("nextCursor")
