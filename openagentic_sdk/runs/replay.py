@@ -161,7 +161,8 @@ class Replay:
         # Events after the last answer: of a run that went no further, or between two runs.
         if run.trailing:
             self._session_id = self._session_id or self._store.create_session()
-            self._store.append_events(self._session_id, [self._as_now(event) for event in run.trailing])
+            for event in run.trailing:  # one by one: each may reference the position of the one before
+                self._store.append_event(self._session_id, self._as_now(event))
 
     def enter(self, run: Run, recorded: RecordedRun) -> None:
         """Attach to the run that plays a recorded one, and show its model the same part of the session."""

@@ -539,7 +539,8 @@ def accepted_values(schema: Mapping[str, Any]) -> str:
         return f"one of {listed(schema['enum'], show)}"
     names = {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}
     types = schema.get("type") or ()
-    return " or ".join(names.get(name, f"a {name}") for name in ([types] if isinstance(types, str) else types))
+    words = (names.get(name, f"a {name}") for name in ([types] if isinstance(types, str) else types))
+    return " or ".join(dict.fromkeys(words))
 
 
 def listed(values: Any, write: Callable[[Any], str] = str) -> str:
