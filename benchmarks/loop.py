@@ -12,6 +12,10 @@ beside the log, 10 % for the digests by which a resumed run recognizes its own e
 for masking secrets; the rest are parts that take note. The permission of the call takes 10 %, the messages of the request
 and their digest 5 %, asyncio's switches between run, channel and caller 9 %. The rest is spread over some 1,500 calls of
 functions, none of which takes more than 3 %.
+
+A warm run of one call misses its bar by about a tenth, for the same reason: of its processor time, 17 % build the agent from
+its options, 9 % create the session's folder, and 16 % are spent in the threads of its five durable writes and of the read.
+The floor contains none of these, only the text of ten events.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Reading from the log: replaying a session, many background runs, following one as it grows, and a long one.
 
 The floor of a replayed step is a step of the run that recorded it; memory and pauses are measured in a separate process.
+
+64 runs in SQLite sometimes pause their event loop for longer than the bar allows. One turn of the loop takes at most 35 ms
+of processor time (to start the runs; later 20, of which half is garbage collection), and then it waits for the interpreter
+lock, which the threads that write for the other runs hold for up to 5 ms each.
 """
 
 from __future__ import annotations
