@@ -83,7 +83,8 @@ AnyTool = Tool | Callable[..., Any] | str
 
 @frozen
 class AgentResult(RunResult, Generic[OutputT]):
-    """The result of a run: a `RunResult` with its typed `output`, and the name of the agent that produced it.
+    """The result of a run: a `RunResult` with its typed `output`, and in `agent_name` the name of the agent that produced
+    it.
 
     If the run ended as `waiting`, `questions` are the open questions of the session and its subagents, whoever asked them.
     """
@@ -110,7 +111,8 @@ class AgentResult(RunResult, Generic[OutputT]):
 class Agent(WithAdvice, Generic[DepsT, OutputT]):
     """A model, its instructions, its tools, and the types of its dependencies and its output.
 
-    `dataclasses.replace` creates a variant with other fields.
+    `dataclasses.replace` creates a variant with other fields. `name` and `description` are what other agents see of it, as
+    a tool or in a handoff.
 
     `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider such as a
     `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are strings, and functions of the context that
@@ -229,7 +231,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return value
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
-        """Return a tool with which another agent can call this one, in a separate session, with the same deps."""
+        """Return a tool with which another agent can call this one, in a separate session, with the same deps.
+
+        Raises `OptionsError` if neither this call nor the agent names it.
+        """
         name = name or self.name
         if not name:
             raise OptionsError("an agent used as a tool needs a name: Agent(name=...) or as_tool(name=...)")

@@ -25,7 +25,8 @@ class RunResult:
     """The result of a run. `events` are all events that were shown, except deltas, including those of subagents.
 
     `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
-    `events.Result`. `metrics` are those of this run alone, including subagents.
+    `events.Result`. `metrics` are those of this run alone, including subagents; `steps` are its own model calls,
+    `duration_s` its seconds. `structured_output` is the answer as a JSON value, if a schema was given.
     """
 
     final_text: str

@@ -384,7 +384,7 @@ class PermissionDecision(Event):
     """Whether a call may run, and why. `input_sha256` binds an approval to the exact arguments.
 
     `reason` is a sentence; `rule` and `source` name the deciding rule and its location; `answered_by` is who decided if a
-    person or callback was asked, `waited_s` how long that took.
+    person or callback was asked, `waited_s` how many seconds that took. `policy_sha256` identifies the policy in force.
     """
 
     type: ClassVar[Literal["permission.decision"]] = "permission.decision"

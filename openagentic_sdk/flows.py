@@ -190,7 +190,8 @@ class Flow:
         """Run an agent in a separate session, and return its output. Its calls need permission as always.
 
         With a `queue`, and if a fleet runs this workflow, the agent is a separate run there: of the fleet's agent with this
-        name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here.
+        name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here: with a
+        `queue`, they raise `OptionsError`.
         """
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
@@ -224,7 +225,9 @@ class Flow:
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
 
     def until(self, time: datetime | float) -> Awaitable[None]:
-        """Wait until a time: a datetime with its zone, or seconds since 1970."""
+        """Wait until a time: a datetime with its zone, or seconds since 1970. Raises `WorkflowError` for one without a
+        zone.
+        """
         if isinstance(time, datetime) and time.tzinfo is None:
             raise WorkflowError(f"until({time}) has no time zone: pass datetime(..., tzinfo=...)")
         due = time.timestamp() if isinstance(time, datetime) else time

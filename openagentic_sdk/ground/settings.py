@@ -213,7 +213,7 @@ class _Description:
         for heading, described_fields in sentences(owner).items():
             lines += ["", heading] if heading else [""]
             for name, sentence in described_fields.items():
-                lines += textwrap.wrap(sentence, 120, initial_indent=f"    {name:<20}", subsequent_indent=" " * 24)
+                lines += textwrap.wrap(sentence, 120, initial_indent=f"    {name:<19} ", subsequent_indent=" " * 24)
         return "\n".join(lines)
 
 

@@ -211,9 +211,9 @@ class ToolContext(Generic[DepsT]):
 class ToolOutput:
     """A tool's answer when it is more than the text that the model reads.
 
-    `meta` is stored and never shown to the model. `attachments` are pictures, documents and sounds, `{"type": "image" |
-    "file" | "audio", "media_type", "name"?, "data": base64}`, stored beside the log and sent as media; the type `other` is
-    only stored.
+    `output` is that text, or a JSON value; `is_error` marks it as a failure. `meta` is stored and never shown to the model.
+    `attachments` are pictures, documents and sounds, `{"type": "image" | "file" | "audio", "media_type", "name"?, "data":
+    base64}`, stored beside the log and sent as media; the type `other` is only stored.
     """
 
     output: Any

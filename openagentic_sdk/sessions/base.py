@@ -336,6 +336,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         blobs: Iterable[bytes] = (),
     ) -> str:
         """Create a session with these events unchanged: `seq` from 1 without gaps, and `ts`. Complete or not at all.
+        `created_at` is in seconds since the epoch (default: now).
 
         Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a gap.
         """

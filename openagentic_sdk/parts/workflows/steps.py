@@ -34,7 +34,8 @@ Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
 @frozen(kw_only=True)
 class Retries:
-    """When to retry a failed step: `attempts` in all, after `delay_s` seconds, then each time `factor` times as long.
+    """When to retry a failed step: `attempts` in all, after `delay_s` seconds, then each time `factor` times as long, at
+    most `max_delay_s` seconds.
 
     `errors` are the names of the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied,
     or that may or may not have run, is never retried automatically.

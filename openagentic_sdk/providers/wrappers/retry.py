@@ -40,10 +40,10 @@ class RetryPolicy:
     """The number of retries and their delays.
 
     `max_retries` 0 never retries (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here). Delay n
-    is drawn from up to `base_s * 2**n`, at most `cap_s`. If an endpoint asks for more than `max_retry_after_s` seconds,
-    there is no retry (120 s, as in the SDKs); if it asks for 0, the computed delay applies. `total_s` limits all attempts
-    and delays of one call together. `mid_answer` also retries after part of the answer was shown. Raises `OptionsError` for
-    an invalid field.
+    is drawn from up to `base_s * 2**n` seconds, at most `cap_s`. If an endpoint asks for more than `max_retry_after_s`
+    seconds, there is no retry (120 s, as in the SDKs); if it asks for 0, the computed delay applies. `total_s` limits all
+    attempts and delays of one call together. `mid_answer` also retries after part of the answer was shown. Raises
+    `OptionsError` for an invalid field.
     """
 
     max_retries: int = 4
