@@ -21,14 +21,13 @@ NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 
 @frozen
 class ApprovalResult:
-    """Whether a call may run (`allowed`), and why (`reason`, a sentence); truthy if it may.
+    """Whether a call may run, and why; truthy if it may.
 
     `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`. `rule` and `source` are the deciding rule and its location, `hook` is the deciding hook.
-    `answered_by` is who decided if a person or callback was asked, `waited_s` how many seconds that took. `policy_sha256`
-    identifies the policy in force. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set
-    if a person or callback replaced them, and then it was judged too. `details` are for the log, `question` is what a
-    person was asked, `facts` are properties of the call that no other event records.
+    `answer`, `nobody`; `rule` and `source` are the deciding rule and its place. `answered_by` is the person or callback who
+    decided, after `waited_s` seconds. `input_sha256` is the digest of the arguments that were judged; `updated_input` is
+    set if they replaced these, and then it was judged too. `details` are for the log, `question` is what a person was
+    asked, `facts` are properties of the call that no other event records.
     """
 
     allowed: bool

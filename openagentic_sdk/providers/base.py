@@ -266,7 +266,6 @@ class _Attributes(Mapping[str, Any]):
             raise KeyError(key) from None
 
     def __iter__(self) -> Any:
-        # Only `get`, `in` and `[]` are used; the attributes of a foreign object cannot be listed.
         return iter(())
 
     def __len__(self) -> int:
