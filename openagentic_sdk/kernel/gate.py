@@ -24,10 +24,9 @@ class ApprovalResult:
     """Whether a call may run, and why; truthy if it may.
 
     `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`; `rule` and `source` are the deciding rule and its place. `answered_by` is the person or callback who
-    decided, after `waited_s` seconds. `input_sha256` is the digest of the arguments that were judged; `updated_input` is
-    set if they replaced these, and then it was judged too. `details` are for the log, `question` is what a person was
-    asked, `facts` are properties of the call that no other event records.
+    `answer`, `nobody`; `answered_by` is the person or callback who did, after `waited_s` seconds. `input_sha256` is the
+    digest of the judged arguments; `updated_input` is set if these were replaced, and was judged too. `details` are for the
+    log, `question` is what a person was asked, `facts` are properties of the call that no other event records.
     """
 
     allowed: bool
