@@ -30,7 +30,7 @@ from openagentic_sdk.sessions.stores.tables import Execute, Rows, Tables, tables
 from tests.waiting import until
 
 from ..ports import free_port, until_listens
-from ..size import LARGE
+from ..size import LARGE, full_size
 from . import servers
 from .own_servers import OwnRedis
 
@@ -316,6 +316,30 @@ class RedisServerTest(unittest.TestCase):
         texts = [event.text for event in store.iter_events(session_id) if isinstance(event, UserMessage)]
         self.assertEqual(texts, ["0", "1", "2", "3"])
         self.assertEqual(store.read_summary(session_id), store.fold_summary(session_id))
+
+    @full_size
+    def test_a_release_that_a_restarted_server_lost_is_repeated(self) -> None:
+        self.start("--save", "", "--appendonly", "no")
+        store = open_store(f"redis://127.0.0.1:{self.port}/0")
+        self.addCleanup(store.close)
+        assert isinstance(store, RedisSessionStore)
+        names = [store.create_session() for _ in range(2)]
+        rows = [store._key("head", name) for name in names]
+
+        def holders() -> list[bytes]:
+            return [store._call(None, lambda client, row=row: client.hget(row, "holder")) for row in rows]
+
+        with store.open_writer(names[0]):  # keeps the lease of this process alive
+            with store.open_writer(names[1]):
+                store._call(None, lambda client: client.save())
+            self.assertEqual(holders()[1], b"")
+            self.stop()
+            self.start("--save", "", "--appendonly", "no")
+            mine = store._server.holder.name.encode()
+            self.assertEqual(holders(), [mine, mine])  # nobody else could write to the second one
+            store._server.holder._beat()
+            until(lambda: holders()[1] == b"", "the heartbeat has released it again")
+            self.assertEqual(holders()[0], mine)
 
 
 @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")

@@ -14,6 +14,7 @@ import stat
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from ..log.lock import LeaseFile, living_holder
 
 LEASE_S = 15.0
 BEAT_S = LEASE_S / 3
+# How many releases are repeated after a restart of the server: more than one process makes within the seconds that it loses.
+RELEASES = 1000
 
 
 class Holder:
@@ -40,6 +43,7 @@ class Holder:
         self._guard = threading.Condition()
         self._claims: set[tuple[Any, int]] = set()
         self._unreleased: list[Callable[[], None]] = []
+        self._released: deque[Callable[[], None]] = deque(maxlen=RELEASES)
         self._renewed = float("-inf")
         self._beating = False
         self._file: LeaseFile | None = None
@@ -72,11 +76,22 @@ class Holder:
         with self._guard:
             self._unreleased.append(release)
 
+    def released(self, release: Callable[[], None]) -> None:
+        """Remember how a session was released, in case the server forgets it."""
+        with self._guard:
+            self._released.append(release)
+
+    def release_again(self) -> None:
+        """Repeat the newest releases with this heartbeat: the server was restarted, and may have lost them."""
+        with self._guard:
+            self._unreleased.extend(self._released)
+
     def close(self) -> None:
         """Stop the heartbeat."""
         with self._guard:
             self._claims.clear()
             self._unreleased.clear()
+            self._released.clear()
             self._guard.notify_all()
         if self._file is not None:
             self._file.release()
@@ -97,6 +112,8 @@ class Holder:
             # The server is unreachable: the next beat retries, and the epochs protect sessions lost in the meantime.
             with suppress(SessionError):
                 self._beat()
+                with self._guard:
+                    releases, self._unreleased = [*releases, *self._unreleased], []
                 while releases:
                     releases[0]()
                     releases.pop(0)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from ...errors import (
     ConcurrencyError,
@@ -416,7 +417,14 @@ class RemoteWriter(SessionWriter):
         at = self._at
         try:
             self._store._release(at)
+            self._holder.released(partial(_release_through, ref(self._store), at))
         except SessionError:
             # The server is unreachable: release the session here now, and on the server with a heartbeat.
             self._holder.release_later(partial(self._store._release, at))
         self._holder.drop(at.key, self.epoch)
+
+
+def _release_through(store: ref[RemoteStore[Any]], at: SessionRow) -> None:
+    """Release the session once more, if the store is still in use and no writer of this process has it again."""
+    if (found := store()) is not None:
+        found._release_unused(at)

@@ -77,6 +77,8 @@ class RedisServer(StoreServer):
         self._url = url
         self._patience_s = patience_s
         self._client: Any = None
+        # Names one run of the server: another one may have lost the newest changes.
+        self._run_id: str | None = None
 
     def client(self) -> Any:
         """The client, which takes a connection from its pool for each command. Re-raises the driver's errors."""
@@ -169,8 +171,15 @@ class RedisServer(StoreServer):
             )
 
     def _renew(self, name: str) -> None:
-        key = self.name("holder", name)
-        self.call(None, lambda client: client.set(key, 1, px=int(LEASE_S * 1000)), LEASE_S)
+        def renew(client: Any) -> str | None:
+            client.set(self.name("holder", name), 1, px=int(LEASE_S * 1000))
+            run_id: str | None = _info(client, "server").get("run_id")
+            return run_id
+
+        run_id = self.call(None, renew, LEASE_S)
+        if self._run_id not in (None, run_id):
+            self.holder.release_again()
+        self._run_id = run_id
 
 
 SERVERS = SharedByName(RedisServer)
