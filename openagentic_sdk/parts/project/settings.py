@@ -208,6 +208,7 @@ def _read_file(file: _File) -> Settings | None:
         is_others = isinstance(error, PermissionError) and file.scope == "user"  # the home folder of another user
         return None if error.errno in _NO_FILE or is_others else _inaccessible(file, error)
     try:
+        # Some editors begin a file with a byte order mark, which `json` refuses.
         text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
         data = json.loads(text, object_pairs_hook=refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as error:
@@ -324,6 +325,7 @@ class Entries:
 
     def line_of(self, text: str) -> int:
         """The first line that contains this text in quotes; 0 if it is written differently."""
+        # The file may contain the text with or without escapes.
         at = self.source.find(json.dumps(text, ensure_ascii=False))
         at = at if at >= 0 else self.source.find(json.dumps(text))
         return self.source.count("\n", 0, at) + 1 if at >= 0 else 0
@@ -389,6 +391,7 @@ class Entries:
         for name, value in env.items():
             is_name = name and "=" not in name and "\0" not in name
             if is_name and isinstance(value, str | int | float) and "\0" not in str(value):
+                # The file says `true`, and `str` would make it `True`.
                 usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
                 self.skip(f"env.{name}", "a name with a text")
@@ -510,6 +513,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "env": lambda settings: settings.env,
     "imports from outside": lambda settings: settings.outside_imports,
     "commands in text": lambda settings: settings.text_commands,
+    # A grant as well: a user's hooks may forbid what the project wants to do.
     "no hooks at all": lambda settings: settings.hooks_disabled,
     "its skills before the user's": lambda settings: settings.skill_precedence == "project",
     "plugins": lambda settings: any(settings.plugins.values()),
