@@ -264,7 +264,7 @@ class Workers:
     def claim_by_older(self) -> None:
         """A worker of an older version claims a run; then one of this version goes on with it, as after a restart."""
         with self.file.transaction() as db:
-            run_id = older.claim_run(db, self.times.steady_s, LEASE_S)
+            run_id = older.claim_run(db, "older", self.times.steady_s, LEASE_S)
         if run_id is not None:
             run = self.truth.find(run_id)
             self.history.lines.append(f"an older version claims {run_id} at fence {run.fence}")

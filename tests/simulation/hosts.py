@@ -1,5 +1,7 @@
 """The fleet's own workers on hosts that die, stop, drain and lose their database, one event loop per host.
 
+Some are of an older version: they claim and end runs as it did, and write its rows.
+
 Nothing runs beside anything else: the schedule draws which host takes the next turn of its loop, or which heartbeat is due,
 and moves the clock when nobody has work. So every order of two hosts is possible, and a seed repeats it.
 """
@@ -21,7 +23,7 @@ from openagentic_sdk.errors import FleetError, StorageError
 from openagentic_sdk.events import Event, Result, ToolResult, ToolStarted, ToolUse, UserMessage
 from openagentic_sdk.fleet import Fleet, Worker, execute_run, lease, standing, worker
 from openagentic_sdk.fleet.queue import Claimer, Queue
-from openagentic_sdk.fleet.record import OVER, FleetRun
+from openagentic_sdk.fleet.record import OVER, FleetRun, RunOutcome
 from openagentic_sdk.ground import backoff
 from openagentic_sdk.ground.backoff import Backoff
 from openagentic_sdk.ground.threads import next_turn
@@ -36,6 +38,7 @@ from openagentic_sdk.testing.crash import Killed
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
 
+from . import older
 from .fleet import Times, database
 from .history import History
 from .loops import FilelessLoop, without_threads
@@ -231,6 +234,18 @@ class HostStore(SqliteSessionStore):
         return self.writers[-1]
 
 
+class OlderHostStore(HostStore):
+    """The store of a worker of an older version: it appends in transactions, and writes rows in another form."""
+
+    def _write(self, db: Any, key: int, head: Any, events: Sequence[Event]) -> Any:
+        after = super()._write(db, key, head, events)
+        older.age_row_in_database(db, key)
+        return after
+
+    def _append_one(self, *at: Any) -> bool:
+        return False
+
+
 class HostQueue(Queue):
     """The queue, which notes for the model who holds a lease, and when."""
 
@@ -259,11 +274,33 @@ class HostQueue(Queue):
         return super().leave(run, *rest, **how)
 
 
+class OlderHostQueue(HostQueue):
+    """The queue of a worker of an older version, which claims and ends runs as that version did."""
+
+    def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
+        host = self._host
+        claimed = host.change(lambda db: older.claim_run(db, who.owner, host.all.times.steady_s, who.lease_s))
+        if claimed is None:
+            return None
+        run = host.all.truth.find(claimed)
+        host.all.note_claim(host, run)
+        host.reach("claimed")
+        return run
+
+    def leave(self, run: FleetRun, outcome: RunOutcome, **how: Any) -> bool:
+        if outcome.state != "ended" or outcome.stop_reason != "end":
+            return super().leave(run, outcome, **how)
+        host = self._host
+        host.left.add((run.id, run.fence))
+        host.reach("left")
+        return host.change(lambda db: older.end_run(db, run.id, run.fence, host.all.times.steady_s))
+
+
 class Host:
     """One process of the fleet: a worker, or a scheduler's job that executes one run."""
 
-    def __init__(self, hosts: Hosts, number: int, run_id: int = 0) -> None:
-        self.all, self.number = hosts, number
+    def __init__(self, hosts: Hosts, number: int, run_id: int = 0, *, is_older: bool = False) -> None:
+        self.all, self.number, self.is_older = hosts, number, is_older
         self.is_dead = self.is_drained = False
         self.stopped_until = self.away_until = self.stored_at = 0.0
         self.until: dict[int, float] = {}  # the ends of the leases that it got
@@ -272,9 +309,9 @@ class Host:
         self.claimed, self.left = set[tuple[int, int]](), set[tuple[int, int]]()
         self.news = asyncio.Event()
         self.loop = HostLoop(hosts.times)
-        self.store = HostStore(database()[0], self)
+        self.store = (OlderHostStore if is_older else HostStore)(database()[0], self)
         self.fleet = Fleet(self.store, agents())
-        self.fleet.queue = HostQueue(self.store.tables(), self)
+        self.fleet.queue = (OlderHostQueue if is_older else HostQueue)(self.store.tables(), self)
         self.fleet.schedules._queue = self.fleet.queue
         self.worker: Worker | None = None
         with hosts.turn_of(self):
@@ -285,10 +322,15 @@ class Host:
                 self.work = self.loop.create_task(self.worker.work())
 
     def __str__(self) -> str:
-        return f"host {self.number}"
+        return f"older host {self.number}" if self.is_older else f"host {self.number}"
 
     async def execute(self, run_id: int) -> None:
         await execute_run(self.fleet, run_id, lease_s=LEASE_S, grace_s=GRACE_S)
+
+    def change(self, work: Callable[[Any], T]) -> T:
+        """Change the database in one transaction."""
+        with self.store._file.transaction() as db:
+            return work(db)
 
     def report(self, run: FleetRun, what: str) -> None:
         self.all.history.lines.append(f"{self}: run {run.id} at fence {run.fence} is {what}")
@@ -418,6 +460,9 @@ class Hosts:
         # Whether something has happened after which a call may be in doubt, and after which a lease may end.
         self.is_harsh = self.may_steal = False
         self.is_lossy = self.is_over = self.is_ending = False
+        # With numbers of their own, so that the same seeds do the same without other versions.
+        self.versions = random.Random(f"{seed} versions")
+        self.has_older = self.versions.random() < 0.5
         self.host: Host
 
     # --- the schedule --------------------------------------------------------------------------------------------------
@@ -517,7 +562,8 @@ class Hosts:
         # A job executes its run alone, so there is always a worker for the others.
         is_job = open_runs and any(host.worker for host in self.hosts) and self.rng.random() < 0.3
         job = self.rng.choice(open_runs) if is_job else 0
-        self.hosts.append(Host(self, self.started, job))
+        is_older = not job and self.has_older and self.versions.random() < 0.5
+        self.hosts.append(Host(self, self.started, job, is_older=is_older))
 
     def enqueue(self) -> None:
         number = len(self.prompts) + 1

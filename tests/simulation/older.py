@@ -248,6 +248,12 @@ def change_in_database(db: Any, name: str, metadata: dict[str, Any]) -> None:
     db.execute(command, (json.dumps(metadata), json.dumps(cwd), row_of(summary, cwd=cwd), key))
 
 
+def age_row_in_database(db: Any, key: int) -> None:
+    """Give the row of a session the form that later versions do not read."""
+    (summary,) = db.execute("SELECT summary FROM sessions WHERE key = ?", (key,)).fetchone()
+    db.execute("UPDATE sessions SET summary = ? WHERE key = ?", (row_of(summary), key))
+
+
 @contextmanager
 def migrated(file: Any, oldest: int | None) -> Iterator[None]:
     """Tables that a newer version has migrated, with its record of the oldest that may continue; None if it has none."""
@@ -272,20 +278,22 @@ _CLAIMABLE = """
     WHERE (state = 'queued' AND run_at <= :now OR state = 'running' AND lease_until < :now) AND NOT EXISTS (
         SELECT 1 FROM openagentic_runs AS other WHERE other.session = run.session AND other.id != run.id
         AND (other.state = 'running' OR other.state IN ('queued', 'waiting') AND other.id < run.id)
-    ) AND attempts < max_attempts AND cancel_requested_at IS NULL ORDER BY id LIMIT 1
+    ) ORDER BY id LIMIT 1
 """
 _CLAIM = """
-    UPDATE openagentic_runs SET state = 'running', owner = 'older', claim = 'older', fence = fence + 1,
-        attempts = attempts + 1, lease_until = :now + :lease_s, started_at = coalesce(started_at, :now) WHERE id = :id
+    UPDATE openagentic_runs SET state = 'running', claim = 'older', fence = fence + 1, attempts = attempts + 1,
+        lost_owner = CASE WHEN state = 'running' THEN owner ELSE '' END,
+        steals = steals + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
+        owner = :owner, lease_until = :now + :lease_s, started_at = coalesce(started_at, :now) WHERE id = :id
 """
 
 
-def claim_run(db: Any, now: float, lease_s: float) -> int | None:
+def claim_run(db: Any, owner: str, now: float, lease_s: float) -> int | None:
     """Claim the first run that is due or lost; return its number."""
     row = db.execute(_CLAIMABLE, {"now": now}).fetchone()
     if row is None:
         return None
-    db.execute(_CLAIM, {"now": now, "lease_s": lease_s, "id": row[0]})
+    db.execute(_CLAIM, {"owner": owner, "now": now, "lease_s": lease_s, "id": row[0]})
     return int(row[0])
 
 

@@ -71,8 +71,8 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     STRAGGLERS = (*Servers.STRAGGLERS, "erase_beside_search")
 
     def erase(self) -> None:
-        if self.rng.random() < 0.4:
-            self.search_any()  # then the index has the words
+        if self.rng.random() < 0.5:
+            self.search("w")  # then the index has the words
         super().erase()
 
     def erase_beside_search(self) -> None:
@@ -81,8 +81,9 @@ class RedisServers(OtherVersionsOnRedis, Servers):
             return
         late, other = self.rng.sample(self.processes, 2)
         text = self.certain[name][0]
+        fault = self.rng.choice((STRAGGLER, STRAGGLER, "away"))
         places = tuple(range(6, 22))
-        self.do(late, f"search {text}", lambda: late.store.search(text), fault=STRAGGLER, places=places)
+        self.do(late, f"search {text}", lambda: late.store.search(text), fault=fault, places=places)
         self.erase_from(name, other, faults=False)
         self.deliver_all()
         self.check_index()
