@@ -38,6 +38,8 @@ class AgentClient:
     def __init__(self, options: OpenAgenticOptions) -> None:
         self.state: ClientState = "created"
         self._turns = Turns(replace(options, part="first"))
+        # How a turn that is still being opened must end.
+        self._stop: Literal["interrupt", "suspend"] | None = None
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()
@@ -83,7 +85,7 @@ class AgentClient:
         turns = self._turns
         if (prompt := turns.next_prompt()) is None:
             return
-        self.state = "running"
+        self.state, self._stop = "running", None
         try:
             turn = await turns.begin(prompt, context)
         except OptionsError:  # for example, a folder that is gone: the caller can correct it
@@ -95,6 +97,7 @@ class AgentClient:
             raise
         try:
             while (event := await turns.next_event(turn)) is not None:
+                self._end_turn(self._stop)
                 yield event
         finally:
             await turns.end(turn)
@@ -102,13 +105,18 @@ class AgentClient:
 
     async def interrupt(self) -> None:
         """End the running turn: its calls are cancelled and its question is closed; its last events still arrive."""
-        if self._turns.running is not None:
-            self._turns.running.interrupt()
+        self._end_turn("interrupt")
 
     async def suspend(self) -> None:
         """End the running turn so that it can be resumed: an open question stays open, and it ends as `waiting`."""
-        if self._turns.running is not None:
-            self._turns.running.suspend()
+        self._end_turn("suspend")
+
+    def _end_turn(self, how: Literal["interrupt", "suspend"] | None) -> None:
+        turn, self._stop = self._turns.running, None
+        if turn is None and self.state == "running":
+            self._stop = how
+        elif turn is not None and how is not None:
+            turn.interrupt() if how == "interrupt" else turn.suspend()
 
     def take_back(self) -> None:
         """Discard undelivered messages: prompts of future turns, and messages for the next step."""

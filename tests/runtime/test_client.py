@@ -60,6 +60,18 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             await client.send("again")
             self.assertEqual(result_of(await received(client)).final_text, "never seen")
 
+    async def test_a_turn_that_is_still_being_opened_can_be_interrupted(self):
+        options = options_for(["one", "two"])
+        async with AgentClient(options) as client:
+            await client.send("1")
+            turn = asyncio.create_task(received(client))
+            await asyncio.sleep(0)  # its first step opens the session, in a thread
+            self.assertEqual(client.state, "running")
+            await client.interrupt()
+            self.assertEqual(result_of(await turn).stop_reason, "interrupted")
+            await client.send("2")
+            self.assertEqual(result_of(await received(client)).stop_reason, "end")
+
     async def test_the_model_can_change_between_steps(self):
         provider = ScriptedProvider([{"tool_calls": [ECHO]}, "Done."])
         async with AgentClient(options_for(provider)) as client:
