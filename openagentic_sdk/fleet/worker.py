@@ -218,30 +218,36 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
     """
     who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)
-    while True:
-        run = await fleet.status(run_id)
-        if run.format > FORMAT:
-            raise FleetError(
-                f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade", run_id=run_id
-            )
-        fleet.agents[run.agent]
-        if run.is_parked:
-            await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))
+    threads = KeptThreads()  # as in `Worker.work`
+    threads.use()
+    try:
+        while True:
             run = await fleet.status(run_id)
-        if (
-            run.is_over
-            or run.state == "waiting"
-            or (run.is_parked and run.run_at > await off_loop(True, fleet.queue.now))
-        ):
-            return run
-        asked_at = fleet.queue.tables.lease_now()
-        claimed = await _claim(fleet.queue, who, run_id)
-        if claimed is None:
-            await asyncio.sleep(_CLAIMS.wait_s(1))
-            continue
-        lease = Lease(claimed, lease_s, asked_at, fleet.queue.tables.lease_now)
-        heart.hold(lease)
-        try:
-            await carry_out(fleet, lease, asyncio.Event(), grace_s)
-        finally:
-            heart.drop(lease)
+            if run.format > FORMAT:
+                raise FleetError(
+                    f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade",
+                    run_id=run_id,
+                )
+            fleet.agents[run.agent]
+            if run.is_parked:
+                await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))
+                run = await fleet.status(run_id)
+            if (
+                run.is_over
+                or run.state == "waiting"
+                or (run.is_parked and run.run_at > await off_loop(True, fleet.queue.now))
+            ):
+                return run
+            asked_at = fleet.queue.tables.lease_now()
+            claimed = await _claim(fleet.queue, who, run_id)
+            if claimed is None:
+                await asyncio.sleep(_CLAIMS.wait_s(1))
+                continue
+            lease = Lease(claimed, lease_s, asked_at, fleet.queue.tables.lease_now)
+            heart.hold(lease)
+            try:
+                await carry_out(fleet, lease, asyncio.Event(), grace_s)
+            finally:
+                heart.drop(lease)
+    finally:
+        threads.close()
