@@ -16,12 +16,12 @@ from ..ground.patterns import regex
 from ..ground.system import user_home
 from .compound import read_compound
 from .hold.programs import BUILT_IN
-from .hold.reach import Reach, first_met, link_out
+from .hold.reach import Reach, first_met, link_out, unsafe_entry
 from .hold.repository import is_plain_repository
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, file_edits, hazard, is_known, read_only, unwrapped
+from .programs import Reads, fed_by_find, file_edits, hazard, is_known, read_only, unwrapped
 from .rules import EDIT_TOOLS, Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, Redirect, SimpleCommand, base_name
 from .subject import (
@@ -72,8 +72,12 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     rule: Rule | None = None
     reason, is_edit = "", False
     named: set[int] = set()
+    fed = {at: (find, splits) for at, find, splits in fed_by_find(line.commands)}
     for index, (command, cwds) in enumerate(placed):
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
+        if not judged.allowed and index in fed:
+            find, splits = fed[index]
+            judged = _JudgedCommand(policy, subject, find, cwds, True, splits).judge()
         if not judged.allowed:
             return judged
         rule, reason = judged.rule or rule, judged.reason
@@ -125,6 +129,9 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 # The most entries to check in a folder before it is copied, moved or removed without a question.
 # A decision must not take seconds: a larger tree is asked about.
 _MOST_IN_TREE = 2000
+_MOST_PASSED_ON = 20_000
+# A path that xargs passes on as one word.
+_PLAIN_PATH = regex(r"[A-Za-z0-9_./@+,=:%~^{}\[\]()!#$&-]+")
 
 # An option with its value, whatever a wildcard in the value expands to.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -134,16 +141,24 @@ class _JudgedCommand:
     """One simple command of a line, with its judgement."""
 
     def __init__(
-        self, policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...], reads_only: bool
+        self,
+        policy: Policy,
+        subject: Subject,
+        command: SimpleCommand,
+        cwds: tuple[str, ...],
+        reads_only: bool,
+        splits_names: bool = False,
     ) -> None:
         self.policy, self.subject, self.command = policy, subject, command
-        self.cwds, self.reads_only = cwds, reads_only
+        self.cwds, self.reads_only, self.splits_names = cwds, reads_only, splits_names
 
     def judge(self) -> Judged:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
         inner = None if judged.allowed else unwrapped(self.command)
         if inner is not None:
-            inner_program = _JudgedCommand(self.policy, self.subject, inner, self.cwds, self.reads_only).program()
+            # The program in /bin need not be the one that a rule means by its name.
+            reads_only = self.reads_only or inner.argv[0] not in self.command.argv
+            inner_program = _JudgedCommand(self.policy, self.subject, inner, self.cwds, reads_only).program()
             judged = inner_program if inner_program.allowed else judged
         if not judged.allowed:
             return judged
@@ -320,6 +335,8 @@ class _JudgedCommand:
     def reading(self, reads: Reads, reason: str) -> Judged:
         """Judge a read-only program: every path that it names must be readable."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
+        if problem is None and (reads.follows or self.splits_names):
+            problem = self.entry_problem(reads)
         if problem is None and reads.tracked and self.forbids_tracked():
             problem = "it prints tracked content regardless of rules about files"
         if problem is not None:
@@ -335,6 +352,18 @@ class _JudgedCommand:
                 if self.command.argv[0] == "diff" and os.path.isdir(access.places.real):
                     return Judged(False, "diff also follows the links in a folder")
         return Judged(True, reason)
+
+    def entry_problem(self, reads: Reads) -> str | None:
+        """The problem with the files that find passes on: one leads elsewhere, or its name becomes several words."""
+        plain = _PLAIN_PATH if self.splits_names else None
+        for path in reads.paths:
+            for cwd in self.cwds:
+                folder = os.path.normpath(os.path.join(cwd, literal(path)))
+                entry = unsafe_entry(self.subject, folder, path, reads.follows, plain, _MOST_PASSED_ON)
+                if entry is not None:
+                    problem = "is a link elsewhere, has an unusual name, or is one of too many"
+                    return f"it opens what it finds, and {entry} {problem}"
+        return None
 
     def forbids_tracked(self) -> bool:
         """Whether a rule forbids reading files that git may have tracked here."""

@@ -1,8 +1,8 @@
 """Rewrite a compound command line as a plain one that runs at least the same commands.
 
-Groups, `if`, `for` over words that are written out, `$HOME`, `$PWD` and, in an echo, `$?` are replaced, and every command
-is listed, whether or not its condition holds. The result is read by `parse_command`, which refuses everything else. Only
-permitting uses it: whatever forbids judges the line itself.
+Groups, `if`, `for` over words that are written out, `while read`, here-strings, `$HOME`, `$PWD` and, in an echo, variables
+and the output of commands are replaced, and every command is listed, whether or not its condition holds. The result is read
+by `parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the line itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ _BLANK_LINES = regex(r"(?:[ \t\n]+|(?<![^\s;|()])#[^\n]*)+")
 _END = regex(r"&&|\|\|?|;(?![;&])|\n")
 _REDIRECT = regex(r"[0-9]?(?:>>|>&(?=[0-9])|>\||[<>](?![<>&(]))|&>>?")
 _VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\?)"
+_ARITHMETIC = r"\$\(\([0-9 +*/%-]*\)\)"
+_OUTPUT = rf"{_ARITHMETIC}|\$\([^()'\"\\$`\n#]*\)"
 # A word in pieces: plain letters, single quotes, double quotes without escapes, a variable, an escaped letter, `{}`.
 _WORD = regex(
-    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?:[^\"`\\$]|{_VARIABLE})*\"|{_VARIABLE}|\\[^\n]|\{{\}})+"
+    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*\"|{_VARIABLE}|{_ARITHMETIC}"
+    r"|\\[^\n]|\{\})+"
 )
-_PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|[^'\"\\$]+")
+_PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]+")
+_WRITTEN_OUTPUT = regex(_OUTPUT)
+_SOURCE = regex(r"[ \t]*<(?![<>&(])")
+_HERE_STRING = regex(r"<<<[ \t]*")
+_OF_ENVIRONMENT = regex(r"[A-Z_][A-Z0-9_]*")
+_NUMBER = r"(0|[1-9][0-9]{0,2})"
+_RANGE = regex(rf"(?:\{{{_NUMBER}\.\.{_NUMBER}\}}|\$\(seq (?:{_NUMBER} )?{_NUMBER}\))(?=[\s;])")
 _NAMED = regex(r"\$(?:\{(\w+)\}|(\w+|\?))")
 _ASSIGNS = regex(r"[A-Za-z_]\w*=")
 # A variable that no program reads and to which the shell gives no meaning.
@@ -44,10 +53,11 @@ class _Refused(Exception):
 
 @frozen
 class _LoopValue:
-    """The value of a variable: text, or a wildcard (as written) of which each match is one value."""
+    """The value of a variable: text, a wildcard (as written) of which each match is one value, or a line of the input."""
 
     text: str
     is_glob: bool = False
+    is_unknown: bool = False
 
 
 def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None:
@@ -103,7 +113,7 @@ class _CompoundReader:
         self.steps += 1
         if self.steps > _MAX_STEPS:
             raise _Refused  # the words of nested loops multiply
-        if word not in ("!", "time", "if", "for", "{", "("):
+        if word not in ("!", "time", "if", "for", "while", "{", "("):
             self.simple()
             return
         self.depth += 1
@@ -127,6 +137,8 @@ class _CompoundReader:
                         self.commands_until(frozenset({"then"}))
             case "for":
                 self.loop()
+            case "while":
+                self.read_lines()
             case "{":
                 self.at += 1
                 self.commands_until(frozenset({"}"}))
@@ -146,7 +158,13 @@ class _CompoundReader:
             raise _Refused
         words: list[str] = []
         while self.at < len(self.text) and self.text[self.at] not in ";\n":
-            words.append(self.substituted(self.next_word(), ""))
+            self.skip(newlines=False)
+            numbers = _RANGE.match(self.text, self.at)
+            if numbers is not None:
+                words += _numbers(*numbers.groups())
+                self.at = numbers.end()
+            else:
+                words.append(self.substituted(self.next_word(), ""))
             self.skip(newlines=False)
         self.at += 1
         self.skip(newlines=True)
@@ -161,6 +179,31 @@ class _CompoundReader:
             self.commands_until(frozenset({"done"}))
         del self.values[name]
 
+    def read_lines(self) -> None:
+        """A loop over the lines of the input."""
+        self.at += len("while")
+        words = [self.next_word(), self.next_word()]
+        if words[0] == "IFS=":
+            words = [words[1], self.next_word()]
+        if words[1] == "-r":
+            words[1] = self.next_word()
+        self.skip(newlines=False)
+        if words[0] != "read" or not _LOOP_NAME.fullmatch(words[1]) or words[1] in self.values:
+            raise _Refused
+        if self.text[self.at : self.at + 1] not in (";", "\n"):
+            raise _Refused
+        self.at += 1
+        self.skip(newlines=True)
+        if self.next_word() != "do":
+            raise _Refused
+        self.values[words[1]] = _LoopValue("x", is_unknown=True)
+        self.commands_until(frozenset({"done"}))
+        del self.values[words[1]]
+        source = _SOURCE.match(self.text, self.at)
+        if source is not None:
+            self.at = source.end()
+            self.add(f"cat < {self.next_word()}")
+
     def simple(self) -> None:
         """Read one simple command, as written except for its variables."""
         words: list[str] = []
@@ -168,6 +211,15 @@ class _CompoundReader:
         program = ""
         is_target = False
         while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+            here = _HERE_STRING.match(self.text, self.at)
+            if here is not None:  # a text as input
+                if self.text[self.at - 1].isdigit() or is_target:
+                    raise _Refused
+                self.at = here.end()
+                if "$" in self.next_word():
+                    raise _Refused
+                pieces.append(" ")
+                continue
             redirect = _REDIRECT.match(self.text, self.at)
             match = _BLANK.match(self.text, self.at) or redirect
             if match is not None:
@@ -199,6 +251,10 @@ class _CompoundReader:
             if piece[0] == "'" or piece[0] == "\\" or "$" not in piece:
                 parts.append(piece)
                 continue
+            if "$(" in piece:
+                if program != "echo":
+                    raise _Refused
+                piece = _WRITTEN_OUTPUT.sub(self.printed, piece)
             is_quoted = piece[0] == '"'
             whole = _NAMED.fullmatch(piece[1:-1] if is_quoted else piece)
             value = self.values.get(whole[1] or whole[2]) if whole else None
@@ -207,13 +263,24 @@ class _CompoundReader:
             parts.append(_NAMED.sub(partial(self.inserted, is_quoted, program), piece))
         return "".join(parts)
 
+    def printed(self, match: re.Match[str]) -> str:
+        """A stand-in for the output of a command, which is listed, or for a number."""
+        if not match[0].startswith("$(("):
+            command = match[0][2:-1].strip()
+            if command.endswith(("&", "|", ";")):
+                raise _Refused
+            self.add(command)
+        return "0"
+
     def inserted(self, is_quoted: bool, program: str, match: re.Match[str]) -> str:
         """The value of a variable inside a word; if it is a wildcard, only `echo` may print it, which reads no file."""
         name = match[1] or match[2]
         if name == "?" and program == "echo":
             return "0"  # a number
         value = self.values.get(name)
-        if value is None or (value.is_glob and not (is_quoted and program == "echo")):
+        if value is None and program == "echo" and _OF_ENVIRONMENT.fullmatch(name):
+            return "x"  # what printenv prints, too
+        if value is None or ((value.is_glob or value.is_unknown) and not (is_quoted and program == "echo")):
             raise _Refused
         if not (_QUOTED_VALUE if is_quoted else _PLAIN_VALUE).fullmatch(value.text):
             raise _Refused
@@ -244,6 +311,14 @@ class _CompoundReader:
         match = _matched(_WORD.match(self.text, self.at))
         self.at = match.end()
         return match[0]
+
+
+def _numbers(first: str | None, last: str | None, start: str | None, end: str | None) -> list[str]:
+    """The numbers of `{first..last}` or `$(seq start end)`, one more than a loop may have if there are too many."""
+    if first is None or last is None:
+        return [str(one) for one in range(int(start or 1), int(end or 0) + 1)][: _MAX_LOOP_WORDS + 1]
+    step = 1 if int(first) <= int(last) else -1
+    return [str(one) for one in range(int(first), int(last) + step, step)][: _MAX_LOOP_WORDS + 1]
 
 
 def _matched(match: re.Match[str] | None) -> re.Match[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ..events import Mode
 from ..ground.frozen import frozen
+from ..ground.patterns import regex
 from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
@@ -92,6 +93,12 @@ class Verdict:
     firm: bool = False
 
 
+# Files with the same content for everybody: system, processor, memory.
+_DESCRIBES_MACHINE = regex(
+    r"/(?:usr/lib|etc)/os-release|/etc/(?:lsb-release|debian_version|timezone)|/proc/(?:cpuinfo|meminfo|version|loadavg|uptime)"
+)
+
+
 def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
     """Whether mode or allow rules permit reading or writing this path."""
     places, workspace = access.places, subject.workspace
@@ -99,6 +106,8 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
         return Verdict("ask", places.problem, "path")
     if access.write and is_protected(places, workspace.protected):
         return Verdict("ask", f"{places.written} is protected: it can change what runs later", "path")
+    if not access.write and policy.mode in READING_MODES and _DESCRIBES_MACHINE.fullmatch(places.real):
+        return Verdict("allow", f"{places.real} describes the machine", "mode")
     names = (places.real, *places.others)
     inside = not places.is_of_process and all(is_inside(name, workspace.roots) for name in names)
     verb = "edits" if access.write else "reading"

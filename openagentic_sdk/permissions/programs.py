@@ -355,7 +355,7 @@ _SED_SCRIPT = regex(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
     r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
     r"(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"
-    r"|/[A-Za-z0-9 _.^$-]*/(?:,/[A-Za-z0-9 _.^$-]*/)?[pd]"
+    r"|/(?:[^/\\\n\[]|\\[^\n])*/(?:,/(?:[^/\\\n\[]|\\[^\n])*/)?[pd]"
 )
 
 
@@ -420,7 +420,8 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 class Reads:
     """The reads of a call: paths, and whether recursively. `values` are words consumed by an option, which are paths if a
     program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names the trust
-    that it requires: in the `repository`, in the `project`.
+    that it requires: in the `repository`, in the `project`. `follows` is a wildcard: links of
+    such names, below its paths, are opened.
     """
 
     paths: tuple[str, ...]
@@ -428,6 +429,7 @@ class Reads:
     values: tuple[str, ...] = ()
     tracked: bool = False
     needs: str = ""
+    follows: str = ""
 
 
 def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
@@ -448,6 +450,12 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
     if _only_looks_up(argv):
         return Reads(())
     tells_version = len(argv) == 2 and (name in TELL_VERSION or _PYTHON.fullmatch(name))
+    if (
+        len(argv) == 2
+        and argv[1] == "--help"
+        and (name in READERS or name in LISTERS or name in ("find", "sed", "git"))
+    ):
+        return Reads(())
     if tells_version and (argv[1] == "--version" or argv[1] in INFORMS.get(program_of(name), ())):
         return Reads(())
     if name == "find":
@@ -635,6 +643,9 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
         word = words.pop(0)
         if not word.startswith("-"):
             paths.append(word)
+    folders = tuple(paths) or (".",)
+    is_chain = _FIND_CHOICES.isdisjoint(words)
+    is_regular, name, follows = False, "*", ""
     while words:
         word = words.pop(0)
         if word == "-newer" and words:
@@ -642,10 +653,89 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
         elif word in FIND_VALUED:
             if not words:
                 return None
+            # Unlike a link, a regular file is nowhere else.
+            is_regular = is_regular or (is_chain and word == "-type" and words[0] == "f")
+            name = words[0] if is_chain and word == "-name" else name
             words.pop(0)
+        elif word == "-exec":
+            others = _run_by_find(words)
+            if others is None:
+                return None
+            paths += others
+            follows = follows if is_regular else name
         elif word not in FIND_WORDS:
             return None
-    return Reads(tuple(paths) or (".",), True)
+    return Reads((*folders, *paths), True, follows=follows)
+
+
+_FIND_CHOICES = frozenset({"!", "(", ")", ",", "-not", "-o", "-or"})
+# Programs that only print the names that find passes to them.
+_PRINT_NAMES = frozenset({"basename", "dirname", "echo"})
+
+
+def _run_by_find(words: list[str]) -> list[str] | None:
+    """Remove the words of an `-exec`, and return the paths that its program reads besides those that find passes to it;
+    None if it does anything else.
+    """
+    end = next((at for at, word in enumerate(words) if word == ";" or (word == "+" and words[at - 1] == "{}")), None)
+    if end is None:
+        return None
+    call, names = words[:end], ["./a"] if words[end] == ";" else ["./a", "./b"]
+    del words[: end + 1]
+    if not call or not (call[0] in READERS or call[0] in ("awk", "sed")) or any("{}" in w and w != "{}" for w in call):
+        return None
+    argv = [one for word in call for one in (names if word == "{}" else [word])]
+    reads = _read_only(tuple(argv))
+    if reads is None or not set(names).isdisjoint(reads.values):
+        return None
+    # A file's name must not become a pattern or a script.
+    if call[0] not in _PRINT_NAMES and [path for path in reads.paths if path in names] != names * call.count("{}"):
+        return None
+    return [path for path in (*reads.paths, *reads.values) if path not in names]
+
+
+# What stands between a find and an xargs and passes on whole lines.
+_PASS_LINES = frozenset({"head", "sort", "tail"})
+_PRINTS = regex(r"-(?:f?print|f?ls|exec|ok)")
+_LINES = regex(r"-(?:\d+|n\d*|[rufbV]+)|\+?\d+")
+_XARGS_OPTION = regex(r"-(?:0|r|0r|r0|[nPL]\d+)|--null|--no-run-if-empty")
+
+
+def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, SimpleCommand, bool]]:
+    """The positions of `xargs` behind a find, each with a find that runs the same program, and whether the names are
+    split at blanks and quotes. One that only prints its input is an echo.
+    """
+    for at, command in enumerate(commands):
+        is_quiet = all(one.is_descriptor or one.target == "/dev/null" for one in command.redirects)
+        if command.argv[0] != "xargs" or not is_quiet or command.assignments or command.globs:
+            continue
+        start = at
+        while start and commands[start].joined_by == "|":
+            start -= 1
+            if commands[start].argv[0] not in _PASS_LINES or not all(map(_LINES.fullmatch, commands[start].argv[1:])):
+                break
+        find, call = commands[start], list(command.argv[1:])
+        is_exact = False
+        while call and call[0].startswith("-"):
+            option = call.pop(0)
+            if option in ("-n", "-P", "-L") and call and call[0].isdigit():
+                call.pop(0)
+            elif not _XARGS_OPTION.fullmatch(option):
+                break
+            is_exact = is_exact or option == "--null" or (option[1] != "-" and "0" in option and option[1] not in "nPL")
+        else:
+            if not call or call[0] in _PRINT_NAMES:
+                yield at, replace(command, argv=("echo",)), False
+                continue
+            # Printed names of which each is a word: separated by zeros and not cut by a program in between, or plain ones.
+            argv, expected = list(find.argv), "-print0" if is_exact else "-print"
+            if argv[-1] == expected:
+                argv.pop()
+            elif is_exact:
+                continue
+            if start == at or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
+                continue
+            yield at, replace(find, argv=(*argv, "-exec", *call, "{}", "+")), not is_exact
 
 
 # --- other programs that would run ---------------------------------------------------------------------------------------
@@ -692,21 +782,27 @@ _LIMITS = {
 }
 _DURATION = regex(r"\d+(?:\.\d+)?[smhd]?")
 _MAX_WRAPPED = 3
+_USUAL_PLACE = regex(r"\A(?:/usr)?/bin/(?=[\w.\[-]+\Z)")
 
 
 def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
-    """The command after wrappers that only limit it (`timeout 10`, `nice`); None if it has none, or others."""
+    """The command after wrappers that only limit it (`timeout 10`, `nice`), by its name without /bin or /usr/bin; None if
+    it has none, or others.
+    """
     argv, at = command.argv, 0
     for _ in range(_MAX_WRAPPED):
         option = _LIMITS.get(argv[at]) if at < len(argv) else None
         if option is None:
             break
         at = _behind_limits(argv, at, option)
-    if not 0 < at < len(argv) or argv[at][:1] in ("", "-", "+") or any(index <= at for index in command.globs):
+    if at == len(argv) or argv[at][:1] in ("", "-", "+") or any(index <= at for index in command.globs):
+        return None
+    name = _USUAL_PLACE.sub("", argv[at])
+    if at == 0 and name == argv[0]:
         return None
     if argv[at] in ("cd", "pushd", "popd"):
         return None  # after `command`, it still changes the directory of the shell
-    return replace(command, argv=argv[at:], globs=frozenset(index - at for index in command.globs))
+    return replace(command, argv=(name, *argv[at + 1 :]), globs=frozenset(index - at for index in command.globs))
 
 
 def _behind_limits(argv: Sequence[str], at: int, option: re.Pattern[str]) -> int:

@@ -32,6 +32,8 @@ from .program_tables import Reader
 
 # The file of each program; a test keeps this equal to the names in the files.
 PROGRAMS: Mapping[str, str] = {
+    "apt": "apt",
+    "apt-cache": "apt",
     "aws": "aws",
     "az": "az",
     "brew": "brew",
@@ -41,6 +43,7 @@ PROGRAMS: Mapping[str, str] = {
     "gcloud": "gcloud",
     "gh": "gh",
     "git": "git",
+    "go": "go",
     "helm": "helm",
     "ip": "ip",
     "journalctl": "journalctl",
@@ -49,11 +52,13 @@ PROGRAMS: Mapping[str, str] = {
     "oc": "kubectl",
     "pip": "pip",
     "pip3": "pip",
+    "pnpm": "pnpm",
     "podman": "docker",
     "systemctl": "systemctl",
     "terraform": "terraform",
     "tofu": "terraform",
     "uv": "uv",
+    "yarn": "yarn",
 }
 
 

@@ -129,5 +129,41 @@ class ReadingPrograms(WorkspaceTestCase):
         self.assertEqual(self.snapshot(), before)
 
 
+class FoundFiles(WorkspaceTestCase):
+    def test_a_program_that_only_reads_may_open_what_find_passes_to_it(self) -> None:
+        (self.root / "docs" / "a b.md").touch()
+        (self.root / "docs" / "out.cfg").symlink_to("/etc/passwd")
+        for expected, command in (
+            ("allow", "find . -name '*.py' -exec grep -n x {} +"),
+            ("allow", "find src -type f -exec head -n 3 {} \\;"),
+            ("allow", "find src -name '*.py' | head -5 | xargs wc -l 2>/dev/null"),
+            ("allow", "find docs -name '*.md' -print0 | xargs -0 -r cat"),
+            ("allow", "ls | xargs -n1 basename"),
+            ("ask", "find docs -name '*.md' | xargs cat"),
+            ("ask", "find docs -name '*.cfg' -exec cat {} +"),
+            ("ask", "find docs -print -name '*.md' | xargs cat"),
+            ("ask", "find docs -name '*.md' -print0 | head -c 9 | xargs -0 cat"),
+            ("ask", "find . -type f -exec sed {} README.md \\;"),
+            ("ask", "find . -type f -exec uniq {} +"),
+            ("ask", "find . -type f | xargs sort -o x"),
+            ("ask", "find . -type f -exec cat /etc/passwd {} +"),
+            ("ask", "find . -type f -exec rm {} +"),
+            ("ask", "ls | xargs cat"),
+            ("allow", "/bin/cat README.md && timeout 5 /usr/bin/head README.md && cat --help && cat /etc/os-release"),
+            ("ask", "/bin/cat /etc/passwd"),
+            ("ask", "/usr/bin/diff /etc src"),
+            ("ask", "/usr/bin/../../tmp/ls"),
+            ("allow", "apt list --installed"),
+            ("ask", "apt show ./x.deb"),
+            ("allow", "sed '/^#/d' README.md"),
+            ("ask", "sed '/#/w x' README.md"),
+        ):
+            with self.subTest(command=command):
+                self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
+
+    def test_a_rule_about_a_program_by_its_name_does_not_cover_the_one_in_bin(self) -> None:
+        self.assertEqual(self.outcome({"allow": ["Bash(touch:*)"]}, "Bash", {"command": "/bin/touch x"}), "ask")
+
+
 if __name__ == "__main__":
     unittest.main()

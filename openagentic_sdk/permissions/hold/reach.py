@@ -7,6 +7,7 @@ Both are determined by a bounded walk of the places in question, in search of a 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
@@ -28,7 +29,7 @@ from ..program_tables import (
 )
 from ..programs import inner_commands, option_in, program_of
 from ..rules import Rule, RuleBook
-from ..shell import IS_GLOB, CommandLine, base_name
+from ..shell import IS_GLOB, CommandLine, base_name, could_become
 from ..subject import Subject, literal, moved_folders, path_like, with_folders
 
 # The most files and folders that are checked for one command.
@@ -228,9 +229,25 @@ def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str 
     if follows is None or option_in(argv[1:], follows) is None:
         return None
     folders = _folders(subject, argv[1:], cwds, or_here=name in IMPLICIT_TREES or name in ("ls", "tree", "du"))
-    for path, names in _walk(folders, MAX_ENTRIES):
-        if not names or not is_inside(names[-1], subject.workspace.roots):
-            return path
+    return next((path for path, names in _walk(folders, MAX_ENTRIES) if leads_out(subject, names)), None)
+
+
+def leads_out(subject: Subject, names: Sequence[str]) -> bool:
+    """Whether an entry leads outside the workspace; also true for the last one of a walk that was cut off."""
+    return not names or not is_inside(names[-1], subject.workspace.roots)
+
+
+def unsafe_entry(
+    subject: Subject, folder: str, written: str, opened: str, plain: re.Pattern[str] | None, most: int
+) -> str | None:
+    """The first entry below a folder, `written` so, that leads outside the workspace and has a name like the wildcard
+    `opened`, or whose path is not `plain`; the last one, if there are more than `most`.
+    """
+    for path, names in _walk((folder,), most):
+        shown = f"{written}{path[len(folder) :]}"
+        is_opened = not names or (opened and could_become(opened, base_name(path)))
+        if (is_opened and leads_out(subject, names)) or (plain is not None and not plain.fullmatch(shown)):
+            return shown
     return None
 
 
