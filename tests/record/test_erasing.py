@@ -8,11 +8,12 @@ import os
 import random
 import unittest
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from openagentic_sdk.errors import OptionsError, SessionHeldError, SessionLockedError
 from openagentic_sdk.events import (
@@ -39,7 +40,7 @@ from openagentic_sdk.parts.record.erase import (
     has_unfinished_erasure,
     unfinished_erasures,
 )
-from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.lifecycle import copy_missing, fork_session
 from openagentic_sdk.parts.record.places import Needles, erase_places, find_places, value_at
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
@@ -464,6 +465,28 @@ class Erasing(RecordCase):
                         self.assertEqual(self.report(store, name).problems, ())
                     self.assertEqual(unfinished_erasures(store), [])
         self.assertGreater(at, 5)
+
+    def test_a_copy_to_another_store_during_an_erasure_is_from_before_or_after_it(self) -> None:
+        marker = RecordErasing("id", "s", [{"seq": 1, "path": "/text"}])
+        for is_finished in (True, False):
+            source, target = MemorySessionStore(), MemorySessionStore()
+            self.filled(source, secret=SECRET)
+            erased = partial(self.erased, source, texts=[SECRET])
+            works: list[Callable[[], object]] = [erased if is_finished else partial(source.append_event, "s", marker)]
+            source.iter_events = partial(self._meanwhile, source.iter_events, works)  # type: ignore[method-assign]
+            self.assertEqual(list(copy_missing(source, target, "s")), [("s", True)])
+            self.assertEqual((works, target.read_events("s")), ([], source.read_events("s")))
+            self.assertEqual(has_unfinished_erasure(target.read_events("s")), not is_finished)
+
+    @staticmethod
+    def _meanwhile(
+        read: Callable[..., Iterator[Event]], works: list[Callable[[], object]], name: str, **how: Any
+    ) -> Iterator[Event]:
+        """The events of a session; after the second one, do the work that is left."""
+        for count, event in enumerate(read(name, **how), 1):
+            yield event
+            while count == 2 and works:
+                works.pop()()
 
     def test_a_fork_made_while_the_session_is_searched_is_erased_too(self) -> None:
         store = MemorySessionStore()

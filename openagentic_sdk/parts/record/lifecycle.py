@@ -25,6 +25,8 @@ from ...events import (
     Event,
     ModelRequest,
     Outcome,
+    RecordErased,
+    RecordErasing,
     SessionCompacted,
     SessionForked,
     SessionMeta,
@@ -415,9 +417,17 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
 
 
 def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
+    """Copy one session, once more if something was erased from it meanwhile."""
+    while not _is_copied_to(source, target, name):
+        target.delete_session(name)
+
+
+def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool:
+    """Copy one session; False if an erasure was recorded in it meanwhile, so that a part may be from before it."""
     meta = source.read_metadata(name)
     # What a run appends from now on is not copied: its end could move on faster than the copy.
-    events = source.iter_events(name, limit=source.last_seq(name))
+    end = source.last_seq(name)
+    events = source.iter_events(name, limit=end)
     target.import_session(
         name,
         flattened(events),
@@ -425,6 +435,7 @@ def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
         created_at=meta["created_at"],
         blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
     )
+    return not any(isinstance(event, RecordErasing | RecordErased) for event in source.iter_events(name, after_seq=end))
 
 
 def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:

@@ -22,6 +22,7 @@ class Arguments(StoreTest):
     """Every store cuts ranges alike, and refuses arguments of another kind."""
 
     def test_a_range_of_whole_numbers_is_cut_to_what_exists(self) -> None:
+        """`iter_events` passes its numbers through `cut_number` and `cut_limit` of sessions.arguments, when it is called."""
         store, name = self.store, self.store.create_session()
         for session_id, count in ((name, 3), (store.create_session(), 2)):
             store.append_events(session_id, [UserMessage("an event")] * count)
@@ -84,6 +85,7 @@ class Arguments(StoreTest):
                 self.store.wait_for_news({name: number}, timeout_s=0)
 
     def test_an_expected_position_of_another_kind_is_not_the_expected_one(self) -> None:
+        """`delete_session` calls `check_expected_seq` of sessions.core, under the session's lock."""
         name = self.filled(1)
         for number in (True, 1.0, "1", -1, 2**64):
             with self.subTest(number), self.assertRaises(ConcurrencyError):
@@ -96,6 +98,7 @@ class Arguments(StoreTest):
         self.assertEqual((self.store.last_seq(name), self.store.list_sessions()), (1, [name]))
 
     def test_an_id_that_no_session_can_have_is_not_found(self) -> None:
+        """If `is_possible_id` of sessions.arguments is false, methods raise `SessionNotFoundError`."""
         self.filled(1)
         for name in NO_IDS:
             calls: tuple[Callable[[Any], object], ...] = (

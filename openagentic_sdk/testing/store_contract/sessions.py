@@ -294,6 +294,7 @@ class Sessions(StoreTest):
         self.assertFalse(self.store.session_exists(session_id))
 
     def test_a_session_on_hold_or_retained_is_not_deleted(self) -> None:
+        """`delete_session` begins with `self.refuse_kept(session_id)`."""
         for kept, released in (
             (RecordKept(held=True), RecordKept(held=False)),
             (RecordKept(until=time.time() + 3600), None),
@@ -358,6 +359,7 @@ class Sessions(StoreTest):
         self.assertEqual(self.store.read_blob(one, digest), data)
 
     def test_hostile_ids_are_kept_apart_or_refused(self) -> None:
+        """`create_session` passes a given id through `check_session_id` of sessions.base."""
         created = []
         for session_id in HOSTILE_IDS:
             with contextlib.suppress(OptionsError):

@@ -78,6 +78,8 @@ class WholeSessions(StoreTest):
         self.assertEqual({digest: self.store.read_blob("second", digest) for digest in digests}, digests)
 
     def test_an_import_is_complete_or_absent(self) -> None:
+        """`append` encodes all events, with `dumps_stored` of sessions.log.line, before it stores the first."""
+
         def failing() -> Iterator[Event]:
             for number in range(1, 1000):
                 yield UserMessage("x", seq=number, ts=1.0)
@@ -185,6 +187,7 @@ class WholeSessions(StoreTest):
         self.assertEqual(self.store.list_sessions(), [source])
 
     def test_a_read_of_a_session_that_is_deleted_meanwhile_fails_or_is_whole(self) -> None:
+        """`iter_events` raises `SessionNotFoundError` if the session disappears during a read."""
         session_id = self.filled(1500)
         events = self.store.iter_events(session_id)
         events_read = [next(events)]
@@ -196,6 +199,7 @@ class WholeSessions(StoreTest):
         self.assertEqual(len(events_read), 1500)
 
     def test_a_copy_of_a_session_that_is_deleted_meanwhile_is_whole_or_absent(self) -> None:
+        """`iter_events` raises `SessionNotFoundError` if the session disappears during a read."""
         other = self.open_or_same()
         for number in range(5):
             source, target = f"source{number}", f"target{number}"

@@ -60,6 +60,7 @@ class Writers(StoreTest):
         self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
 
     def test_a_closed_writer_can_be_closed_again_and_not_be_used(self) -> None:
+        """`append` begins with `check_open` of sessions.stores.per_process, or raises `StorageError` itself."""
         session_id = self.filled(1)
         writer = self.store.open_writer(session_id)
         writer.close()
