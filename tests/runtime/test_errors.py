@@ -6,8 +6,11 @@ import pickle
 import unittest
 
 import openagentic_sdk
+from openagentic_sdk import Agent, OpenAgenticOptions, PermissionGate, run_sync
 from openagentic_sdk.api import RunResult
 from openagentic_sdk.errors import OpenAgentSdkError
+
+from .support import options_for
 
 # One value for each type that a constructor of an error takes, by a word of its declaration.
 FAILED = RunResult(final_text="", session_id="s", events=[], usage=None, cost_usd=None, stop_reason="error")
@@ -48,6 +51,14 @@ class ErrorValueTest(unittest.TestCase):
                     self.assertEqual((str(again), again.args, vars(again)), (str(error), error.args, vars(error)))
                     for name in FROM_C:
                         self.assertEqual(getattr(again, name, None), getattr(error, name, None), name)
+
+    def test_options_agents_and_results_can_be_pickled_if_they_name_their_model_and_store(self):
+        gate = PermissionGate(allow=["Bash(git diff:*)"])
+        self.assertEqual(pickle.loads(pickle.dumps(gate)).allow, gate.allow)
+        options = OpenAgenticOptions(model="openai:gpt-4o", session_store="sqlite:runs.db")
+        result = run_sync(prompt="Hi.", options=options_for(["Hello."]))
+        for value in (options, Agent("openai:gpt-4o", name="a", options=options), result, *result.events):
+            self.assertEqual(pickle.loads(pickle.dumps(value)), value)
 
 
 if __name__ == "__main__":
