@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import stat
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -213,9 +214,10 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
 
 @functools.lru_cache(maxsize=4096)  # by anchor: most deny rules are the same below each session's base
 def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]:
-    prefix = re.escape(anchor.rstrip("/"))
+    spellings = dict.fromkeys(re.escape(one.rstrip("/")) for one in _spellings(anchor))
+    prefix = next(iter(spellings)) if len(spellings) == 1 else f"(?:{'|'.join(spellings)})"
     middle = "/(?:.*/)?" if deep else "/"
-    names = [name for name in rest.split("/") if name]
+    names = [name for name in unicodedata.normalize("NFC", rest).split("/") if name]
     while names[-1:] == ["**"] and len(names) > 1:
         names.pop()  # equivalent, because everything below a match also matches
     text = f"{prefix}{middle}{path_regex('/'.join(names))}(?:/.*)?" if names else f"{prefix}/.*|{prefix or '/'}"
@@ -260,8 +262,29 @@ def anchor_of(pattern: str, base: str, root: str) -> str | None:
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
     """Whether a pattern matches a path; canonically equivalent spellings (NFC, NFD) are equal."""
+    if name.isascii():
+        return pattern.fullmatch(name) is not None
+    return any(map(pattern.fullmatch, _spellings(name)))
+
+
+_NAMES_ARE_UTF8 = sys.getfilesystemencoding() == "utf-8"
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """A name as rules are compared with it: composed and, if this process decodes names otherwise, read as UTF-8, too."""
     # macOS stores decomposed names, and a keyboard sends composed ones: both must match.
-    return pattern.fullmatch(name if name.isascii() else unicodedata.normalize("NFC", name)) is not None
+    composed = unicodedata.normalize("NFC", name)
+    if _NAMES_ARE_UTF8 or name.isascii():
+        return (composed,)
+    return composed, unicodedata.normalize("NFC", as_utf8(name))
+
+
+def as_utf8(name: str) -> str:
+    """A file's name read as UTF-8, whatever the encoding in which this process decodes names."""
+    try:
+        return os.fsencode(name).decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # not the name of any file here
+        return name
 
 
 def matches_any(pattern: re.Pattern[str], names: Sequence[str]) -> bool:

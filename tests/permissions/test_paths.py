@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.paths import LinkFollower, compile_pattern, is_inside, pattern_problem
+from tests.size import full_size
 
 from .workspace import Person, WorkspaceTestCase, fixture
 
@@ -208,6 +213,48 @@ class Patterns(unittest.TestCase):
     def test_letters_that_look_the_same_are_the_same(self) -> None:
         gate = PermissionGate(permission_mode="bypass", deny=["Read(caf\u00e9.txt)"], cwd="/w")
         self.assertFalse(asyncio.run(gate.approve("Read", {"file_path": "/w/cafe\u0301.txt"}, {"cwd": "/w"})))
+
+    def test_they_are_the_same_in_a_rule_and_in_the_name_of_the_workspace(self) -> None:
+        gate = PermissionGate(permission_mode="bypass", deny=["Read(cafe\u0301.txt)", "Read(secret)"])
+        for cwd, name in (("/w", "caf\u00e9.txt"), ("/cafe\u0301", "secret"), ("/caf\u00e9", "secret")):
+            with self.subTest(cwd=ascii(cwd)):
+                self.assertFalse(asyncio.run(gate.approve("Read", {"file_path": f"{cwd}/{name}"}, {"cwd": cwd})))
+
+    @full_size
+    def test_rules_hold_for_a_process_that_does_not_decode_names_as_utf_8(self) -> None:
+        script = """if True:
+            import os, sys
+            from openagentic_sdk.permissions.gate import PermissionGate
+            root = os.getcwd()
+            gate = PermissionGate(permission_mode="bypass", deny=["Read(caf\\u00e9.txt)", "Read(d\\u00e9/**)"])
+            context = {"cwd": root, "effect": "read"}
+            names = [name for folder, _, files in os.walk(root) for name in (os.path.join(folder, one) for one in files)]
+            permits = gate.read_filter(root)
+            for name in names:
+                print(gate.verdict("Read", {"file_path": name}, context).outcome, permits(name))
+            print(gate.verdict("Bash", {"command": "cat caf*"}, {"cwd": root, "effect": "unsafe"}).outcome)
+            print(len(gate.file_policy("ls", {"cwd": root}, asked=False).hidden))
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.fsencode(folder) + "/h\u00e9".encode()
+            os.makedirs(place + "/d\u00e9".encode())
+            for name in ("caf\u00e9.txt", "d\u00e9/key"):
+                Path(os.fsdecode(place + b"/" + name.encode())).touch()
+            result = subprocess.run(
+                [sys.executable, "-c", script],
+                cwd=place,
+                env={
+                    "PYTHONPATH": str(Path(__file__).parents[2]),
+                    "LC_ALL": "C",
+                    "PYTHONUTF8": "0",
+                    "PYTHONCOERCECLOCALE": "0",
+                },
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+        self.assertEqual(result.stdout.split("\n")[:4], ["deny False", "deny False", "deny", "2"], result.stderr)
 
 
 if __name__ == "__main__":

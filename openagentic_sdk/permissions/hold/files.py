@@ -14,7 +14,7 @@ from functools import partial
 
 from ...ground.frozen import frozen
 from ...tools.shell.settings_found import linked_files, other_names
-from ..paths import anchored, compile_pattern, matches_any
+from ..paths import anchored, as_utf8, compile_pattern, matches_any
 from ..rules import EDIT_TOOLS, Rule, RuleBook
 from ..shell import IS_GLOB
 from .programs import program_files
@@ -120,8 +120,9 @@ def _entries_named(folder: str, folded_name: str) -> list[str]:
     except OSError:  # not a folder, or one that neither we nor the command may list
         return []
     # Fold all names at once: no name contains a slash, and no character combines with it.
-    folded = _folded("/".join(names)).split("/")
-    return [name for name, form in zip(names, folded, strict=False) if form == folded_name]
+    text = "/".join(names)
+    readings = [_folded(one).split("/") for one in dict.fromkeys((text, as_utf8(text)))]
+    return [name for name, *forms in zip(names, *readings, strict=False) if folded_name in forms]
 
 
 def _matching(top: str, patterns: Sequence[re.Pattern[str]], budget: int) -> tuple[list[str], int]:
