@@ -62,6 +62,7 @@ class RedisDatabase:
         self.until: dict[bytes, float] = {}
         self.late: list[Callable[[], object]] = []
         self.policy = "noeviction"
+        self.runs = 1  # a server has another run id after each restart
         # Channels with the texts that were sent there and not read.
         self.channels: dict[bytes, list[bytes]] = {}
 
@@ -72,6 +73,7 @@ class RedisDatabase:
 
         def restart() -> None:
             self.keys, self.until, self.late, self.channels = kept, until, [], {}
+            self.runs += 1
 
         return restart
 
@@ -454,7 +456,8 @@ class Commands:
         return self.send(work)
 
     def info(self, section: str) -> Any:
-        return self.send(lambda: {"maxmemory_policy": self.database.policy} if section == "memory" else _INFO[section])
+        now = {"memory": {"maxmemory_policy": self.database.policy}, "server": {"run_id": str(self.database.runs)}}
+        return self.send(lambda: {**_INFO, **now}[section])
 
     def config_get(self, name: str) -> Any:
         return self.send(lambda: {name: _SETTINGS[name]})

@@ -56,6 +56,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
 
     process_type = RedisProcess
     database_type = modelled_redis.RedisDatabase
+    LIST_PLACES = (2, 3, 4, 5, 6, 7)
     PLACES = (1, 1, 1, 2, 2, 2, 3, 6, 7, 8)  # whoever opens a session asks for the settings of the server first
 
     def __init__(self, seed: int, place: str) -> None:
@@ -71,9 +72,13 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     STRAGGLERS = (*Servers.STRAGGLERS, "erase_beside_search")
 
     def erase(self) -> None:
-        if self.rng.random() < 0.5:
-            self.search("w")  # then the index has the words
+        self.index_words()
         super().erase()
+
+    def index_words(self) -> None:
+        """Search, at times: then the index has all words."""
+        if self.rng.random() < 0.5:
+            self.search("w")
 
     def erase_beside_search(self) -> None:
         """A search read words, and its request to add them arrives after these were erased."""
@@ -85,6 +90,8 @@ class RedisServers(OtherVersionsOnRedis, Servers):
         places = tuple(range(6, 22))
         self.do(late, f"search {text}", lambda: late.store.search(text), fault=fault, places=places)
         self.erase_from(name, other, faults=False)
+        lists = self.process()
+        self.do(lists, f"list {text}", lambda: lists.store.list_session_summaries(query="none"), faults=False)
         self.deliver_all()
         self.check_index()
 
@@ -131,9 +138,9 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     def logs(self) -> dict[str, list[str]]:
         return {name: self.shown(name) for name in self.database.names}
 
-    def list_rows(self) -> None:
-        if self.rng.random() < 0.3:
-            return super().list_rows()
+    def list_rows(self, fault: str = "") -> None:
+        if fault or self.rng.random() < 0.3:
+            return super().list_rows(fault)
         before, lists = self.logs(), self.process()
         query = self.rng.choice(
             ("", "w", *self.database.sessions, *(text for texts in before.values() for text in texts))

@@ -155,6 +155,7 @@ class Servers(OtherVersions):
     database_type: Callable[[Times, random.Random], Any] = Database
     # The numbers of statements before which a fault may strike.
     PLACES: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 4, 5)
+    LIST_PLACES: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -381,7 +382,9 @@ class Servers(OtherVersions):
     def append(self) -> None:
         if not self.holder:
             return self.append_alone_any()
-        name = self.rng.choice(sorted(self.holder))
+        self.append_to(self.rng.choice(sorted(self.holder)))
+
+    def append_to(self, name: str, *, faults: bool = True) -> None:
         process, batch = self.holder[name], self.batch()
         texts = [event.text for event in batch]  # type: ignore[attr-defined]
         was = self.database.sessions[name]["epoch"]
@@ -390,6 +393,7 @@ class Servers(OtherVersions):
             f"append {texts} to {name}",
             lambda: process.writers[name].append(batch),
             *(LeaseLostError, ConcurrencyError),
+            faults=faults,
         )
         if isinstance(came, list):
             self.grow(name, texts, came[-1].seq or 0)
@@ -504,11 +508,15 @@ class Servers(OtherVersions):
             self.certain[target] = [*self.certain[source][:at], "tail"]
             self.settle(target)
 
-    def list_rows(self) -> None:
+    def list_rows(self, fault: str = "") -> None:
         before, process = {name: self.shown(name) for name in self.database.sessions}, self.process()
         cwd = self.rng.choice((None, None, "/a"))
         came = self.do(
-            process, f"list {cwd}", lambda: list(process.store.list_session_summaries(cwd=cwd)), places=(1, 2, 3, 4, 5)
+            process,
+            f"list {cwd}",
+            lambda: list(process.store.list_session_summaries(cwd=cwd)),
+            fault=fault,
+            places=self.LIST_PLACES,
         )
         if not isinstance(came, list):
             return
