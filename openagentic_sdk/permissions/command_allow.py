@@ -355,6 +355,8 @@ class _JudgedCommand:
 
     def entry_problem(self, reads: Reads) -> str | None:
         """The problem with the files that find passes on: one leads elsewhere, or its name becomes several words."""
+        if self.command.globs:
+            return "its wildcards stand for folders that are not looked through: write them out, or quote a pattern"
         plain = _PLAIN_PATH if self.splits_names else None
         for path in reads.paths:
             for cwd in self.cwds:

@@ -141,6 +141,8 @@ class FoundFiles(WorkspaceTestCase):
             ("allow", "ls | xargs -n1 basename"),
             ("ask", "find docs -name '*.md' | xargs cat"),
             ("ask", "find docs -name '*.cfg' -exec cat {} +"),
+            ("ask", "find d* -name '*.cfg' -exec cat {} +"),
+            ("ask", "find ./d* -name '*.cfg' | xargs cat"),
             ("ask", "find docs -print -name '*.md' | xargs cat"),
             ("ask", "find docs -name '*.md' -print0 | head -c 9 | xargs -0 cat"),
             ("ask", "find . -type f -exec sed {} README.md \\;"),
