@@ -23,6 +23,17 @@ _MAX_KEY_PARTS = 64
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 
 
+def may_exist(path: str | os.PathLike[str]) -> bool:
+    """Whether something is at the path, or nobody can tell (EIO, EACCES): then reading it gives the reason."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+    except ValueError:  # a NUL
+        return False
+    return True
+
+
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`, and `ValueError` for any other file."""
     # Opening a FIFO would wait for its other end forever.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..ground.clock import Clock, SystemClock
 from ..ground.diagnostic import Diagnostic
-from ..ground.disk import is_within
+from ..ground.disk import is_within, may_exist
 from ..ground.frozen import frozen
 from ..ground.system import user_home
 from ..ground.text import one_line
@@ -264,7 +264,8 @@ class SkillIndex:
             if root.scope == "path":  # the others need not exist, this one was named
                 reason = "is not a folder: name one that contains skills"
                 problems.append(Diagnostic.left_out("skill", reason, root.folder))
-            return []
+            if root.scope == "path" or not may_exist(root.folder):
+                return []
         left_out: list[tuple[str, str]] = []
         skills: list[SkillInfo] = []
         folders = walk_files(

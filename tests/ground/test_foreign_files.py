@@ -14,8 +14,12 @@ from openagentic_sdk.cli.flags import text_or_file
 from openagentic_sdk.errors import OptionsError, ScriptError, StorageError, SuiteError
 from openagentic_sdk.evals.plan import read_log
 from openagentic_sdk.evals.suite import load_suite
-from openagentic_sdk.ground.disk import read_regular, read_toml
+from openagentic_sdk.ground.diagnostic import Diagnostic
+from openagentic_sdk.ground.disk import may_exist, read_regular, read_toml
 from openagentic_sdk.parts.budgets import read_limits
+from openagentic_sdk.parts.mcp.configured.pins import Pins
+from openagentic_sdk.parts.project.claude import markdown_below
+from openagentic_sdk.parts.project.private_json import KeptFile
 from openagentic_sdk.parts.record.archive import check_archive
 from openagentic_sdk.parts.record.folds.prices import load_prices
 from openagentic_sdk.parts.record.importers import read_claude_transcript
@@ -23,6 +27,7 @@ from openagentic_sdk.parts.workflows.lint import check_paths
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.hold.repository import is_plain_repository
 from openagentic_sdk.permissions.rules import parse_rules
+from openagentic_sdk.skills.index import SkillIndex
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.wire_check.recordings import read_recording
 from openagentic_sdk.tools.shell.protected import common_dir_of
@@ -112,6 +117,29 @@ class ForeignFiles(unittest.TestCase):
             list(read_recording(big))
         with self.assertRaisesRegex(StorageError, "cannot be read as an archive: it is not a regular file"):
             check_archive("/dev/zero")
+
+    def test_what_cannot_be_looked_at_is_reported_and_does_not_count_as_missing(self) -> None:
+        loop = self.folder / ".claude" / "skills"
+        loop.parent.mkdir()
+        loop.symlink_to(loop)  # every look at it fails with ELOOP, as with EIO on a failing disk
+        words = "Too many levels of symbolic links"
+        [finding] = SkillIndex(self.folder).read().diagnostics
+        self.assertEqual((finding.path, words in finding.message), (str(loop), True))
+        problems: list[Diagnostic] = []
+        self.assertEqual(list(markdown_below(str(loop), "project", str(self.folder), problems)), [])
+        self.assertIn(words, problems[0].message)
+        with self.assertRaisesRegex(StorageError, words):
+            KeptFile(loop / "kept.json", "projects").read()
+        offered, withheld = Pins(loop, "", "x").judge("x", [{"name": "echo"}])
+        self.assertEqual((list(offered), len(withheld)), ([], 1))
+        for path, expected in (
+            (loop, True),
+            (loop / "x", True),
+            (self.folder / "no", False),
+            ("a\0b", False),
+            ("a" * 5000, False),
+        ):
+            self.assertEqual(may_exist(path), expected, path)
 
     def test_a_pipe_instead_of_a_python_file_is_a_finding_of_the_check(self) -> None:
         path = self.folder / "flow.py"

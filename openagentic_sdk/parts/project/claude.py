@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from ...ground.diagnostic import Diagnostic
-from ...ground.disk import nearest_holding
+from ...ground.disk import may_exist, nearest_holding
 from ...ground.frozen import frozen
 from ...skills.files import Bounds, read_text, walk_files
 from ...skills.index import claude_home, folders_up
@@ -148,7 +148,7 @@ def claude_json(folders: ClaudeFolders) -> str | None:
 
 def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
     """The `.md` files below one folder, by path, without links that lead outside the real folder `boundary`."""
-    if not os.path.isdir(root):
+    if not may_exist(root):
         return
     left_out: list[tuple[str, str]] = []
     for _, files in walk_files(root, boundary=boundary, bounds=Bounds(), problems=left_out):

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from ...ground.diagnostic import Diagnostic
-from ...ground.disk import is_within
+from ...ground.disk import is_within, may_exist
 from ...ground.frozen import frozen, mutable
 from ...ground.globs import compile_glob
 from ...ground.patterns import regex
@@ -157,7 +157,7 @@ class _MemoryReading:
 
     def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
         """Read one file, then its imports."""
-        text = self.read(path, boundary, hops > 0) if os.path.lexists(path) else None
+        text = self.read(path, boundary, hops > 0) if may_exist(path) else None
         if text is None:
             return
         text = without_comments(without_hidden(text))

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import StorageError
 from ...ground.checks import refuse_repeated_keys
-from ...ground.disk import SystemDisk, write_durably
+from ...ground.disk import SystemDisk, may_exist, write_durably
 from ...ground.system import BINARY
 from ...sessions.log.lock import wait_for_lock
 from ...skills.files import read_bytes
@@ -33,7 +33,7 @@ class KeptFile:
 
     def read(self) -> dict[str, Any]:
         """All entries; empty if there is no file. Raises `StorageError` for an unreadable or damaged file."""
-        if not os.path.lexists(self.path):
+        if not may_exist(self.path):
             return {}
         try:
             data = json.loads(

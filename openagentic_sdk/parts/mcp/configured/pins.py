@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ....errors import StorageError
+from ....ground.disk import may_exist
 from ....ground.frozen import frozen
 from ....ground.loose import as_mapping
 from ....ground.text import visible
@@ -55,7 +56,7 @@ class Pins:
             pins = self._file.read() or self._pin_first(self._file, tools)
         except StorageError as error:
             # A file that exists may withhold tools, so if it cannot be read, none may be offered.
-            if os.path.lexists(self._file.path):
+            if may_exist(self._file.path):
                 return (), [(name_of(tool), f"the approved tools are unknown: {error}") for tool in tools]
             return tools, ()
         advice = f"`openagentic-sdk mcp trust {server}` shows and approves it"

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....errors import FileRefusedError, StorageError
 from ....ground.diagnostic import Diagnostic
-from ....ground.disk import is_within
+from ....ground.disk import is_within, may_exist
 from ....ground.frozen import frozen
 from ....ground.text import visible
 from ....skills.files import read_bytes
@@ -94,7 +94,7 @@ def read_entries(project: OpenedProject, own: KeptFile | None) -> ServerEntries:
 def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
     folders, root = project.folders, os.path.realpath(project.root)
     scopes, path = _own_entries(own, problems), claude_json(folders)
-    is_there = path is not None and os.path.isfile(path)
+    is_there = path is not None and may_exist(path)
     claude = read_json_file(path or "", None, problems, MAX_CLAUDE_JSON_BYTES) if is_there else {}
     projects = _object(claude, "projects")
     if folders.reads_local:
@@ -105,7 +105,7 @@ def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagn
             yield from _entries(servers, "local", path or "", problems, root)
     if folders.reads_project:
         file = os.path.join(project.root, PROJECT_FILE)
-        if os.path.lexists(file):
+        if may_exist(file):
             data = read_json_file(file, folders.boundary, problems)
             for key in data.keys() - {"mcpServers", "$schema"}:
                 problems.append(Diagnostic("mcp-key", f"{visible(key)[:100]} has no effect here", path=file))
