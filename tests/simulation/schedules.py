@@ -29,20 +29,20 @@ from .servers import Servers
 Schedule = Files | Workers | Hosts | Databases | Servers | Runs | Flows
 # Each takes its turns; those that cost most have the fewest.
 _TURNS: tuple[tuple[Callable[[int, str], Schedule], int], ...] = (
-    *((Runs, 2), (Files, 30), (Servers, 8), (RedisServers, 5), (Workers, 20), (Databases, 17), (Flows, 2)),
+    *(
+        (Runs, 3),
+        (Files, 48),
+        (Servers, 18),
+        (RedisServers, 18),
+        (Workers, 40),
+        (Hosts, 2),
+        (Databases, 36),
+        (Flows, 3),
+    ),
 )
 # In an order that is the same for each process, and in which no kind comes in one block.
 _KINDS = [kind for kind, times in _TURNS for _ in range(times)]
 random.Random(1).shuffle(_KINDS)
-# Some schedules are replaced, so that the others keep their seeds: one of the queue by one of the fleet's own workers.
-_INSTEAD: tuple[tuple[Callable[[int, str], Schedule], tuple[int, ...], Callable[[int, str], Schedule]], ...] = (
-    (Workers, (2,), Hosts),
-    (Files, (2, 8, 14, 20), RedisServers),
-)
-for kind, turns, other in _INSTEAD:
-    found = [place for place, each in enumerate(_KINDS) if each is kind]
-    for turn in turns:
-        _KINDS[found[turn]] = other
 
 
 @cache
