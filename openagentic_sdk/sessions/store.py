@@ -243,7 +243,8 @@ class FileSessionStore(ListedFiles):
         beside = SummaryBeside(self._disk, folder)
         summary = beside.kept()
         with self._opened(session_id, path_in(folder, LOG_NAME)) as fd:
-            if summary and summary.position.offset == self._disk.fstat(fd).st_size:
+            size = self._disk.fstat(fd).st_size
+            if summary and summary.position.offset == size and not beside.is_hole(fd, summary.position):
                 return summary.summary
             return beside.brought_up(fd, partial(self._start_summary, session_id), keep=not self.read_only)
 

@@ -126,6 +126,14 @@ class TailTest(SceneTest):
         self.restore(bytes(10_000))
         self.assert_goes_on([])
 
+    def test_zeros_in_place_of_the_last_line_are_not_counted_in_the_row_beside_the_log(self) -> None:
+        self.assertEqual(self.store.read_summary("s").events, 50)
+        row = (self.path.parent / SUMMARY_NAME).read_bytes()
+        self.restore(b"".join(self.lines[:-1]) + bytes(len(self.lines[-1])))
+        for store in (self.store, self.make_store()):
+            self.assertEqual(store.read_summary("s").events, 49)
+        self.assertEqual((self.path.parent / SUMMARY_NAME).read_bytes(), row)  # evidence of what the log lost
+
     def test_reading_a_torn_log_changes_nothing(self) -> None:
         self.restore(self.content[:-5])
         before = sorted((path.name, path.stat().st_size) for path in self.path.parent.iterdir())

@@ -136,7 +136,7 @@ _OWN = (
     Sabotage(
         "a summary is shown although an older version appended after it",
         "sessions/store.py",
-        "            if summary and summary.position.offset == self._disk.fstat(fd).st_size:\n",
+        "            if summary and summary.position.offset == size and not beside.is_hole(fd, summary.position):\n",
         "            if summary:\n",
         (),
     ),

@@ -45,7 +45,7 @@ class SummaryBeside:
         start, stored_summary = start_summary(), self.kept()
         size = self._disk.fstat(fd).st_size
         fresh = None
-        if stored_summary and stored_summary.position.offset <= size:
+        if stored_summary and stored_summary.position.offset <= size and not self.is_hole(fd, stored_summary.position):
             # The cache may belong to an earlier log at this place; only the log itself shows whether it is damaged.
             with suppress(LogCorruptError):
                 fresh = self._folded(fd, stored_summary)
@@ -60,6 +60,11 @@ class SummaryBeside:
                 if os.path.samestat(log, self._disk.fstat(fd)) and start == start_summary():
                     self._keep(fresh)
         return fresh.summary
+
+    def is_hole(self, fd: int, end: Position) -> bool:
+        """Whether zeros end there: a power cut may leave a log its length without its last page, and the summary whole."""
+        self._disk.lseek(fd, max(0, end.offset - 1), os.SEEK_SET)
+        return self._disk.read(fd, 1) == b"\0"
 
     def _keep(self, fresh: KeptSummary) -> None:
         """Store a summary beside the log, unless the log's writer has stored a newer one meanwhile."""
