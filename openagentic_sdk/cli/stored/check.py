@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...errors import OpenAgentSdkError, OptionsError
@@ -86,12 +87,13 @@ def _verdict(
     """Check one session and print the findings; `finish` is how to complete an erasure."""
     try:
         good, findings = _check(store, session_id, subagents)
-        verdict = _INTACT if good else _DAMAGED
+    except OpenAgentSdkError as error:
+        good, findings = False, [str(error)]
+    verdict = _INTACT if good else _DAMAGED
+    with suppress(OpenAgentSdkError):  # a damaged log may not be readable up to there
         if has_unfinished_erasure(store.iter_events(session_id)):
             verdict = _UNFINISHED if good else _DAMAGED
             findings = [*findings, f"an erasure was begun and not finished: {finish}"]
-    except OpenAgentSdkError as error:
-        verdict, findings = _DAMAGED, [str(error)]
     shown = screen.styled(verdict, "green" if verdict == _INTACT else "red")
     lines = [f"{on_one_line(session_id)}: {shown}", *(f"  {on_one_line(finding)}" for finding in findings)]
     screen.tell(as_json, {"session_id": session_id, "ok": verdict == _INTACT, "findings": findings}, lines)
