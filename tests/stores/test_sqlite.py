@@ -23,6 +23,7 @@ from openagentic_sdk.sessions.folds.summary import SessionSummary
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite.file import _use_wal
 from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
 from openagentic_sdk.sessions.stores.sqlite.search import STEP_SESSIONS
 from openagentic_sdk.testing.crash import Killed
@@ -49,6 +50,20 @@ print("ready", flush=True)
 sys.stdin.readline()
 print("stored", store.append_event(sys.argv[2], UserMessage("child's last")).seq, flush=True)
 """
+
+
+class _Refusing:
+    """A connection whose first statement fails."""
+
+    def __init__(self, code: int) -> None:
+        self.tries, self._code = 0, code
+
+    def execute(self, statement: str) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            error = sqlite3.OperationalError("refused")
+            error.sqlite_errorcode = self._code
+            raise error
 
 
 class SqliteTest(unittest.TestCase):
@@ -95,6 +110,14 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual(self.ask("PRAGMA journal_mode"), [("wal",)])
 
     @unittest.skipIf(sys.platform == "win32", "this system has no POSIX permissions")
+    def test_a_disk_that_fails_as_the_database_is_opened_is_not_tried_for_half_a_minute(self) -> None:
+        for code, tries in ((sqlite3.SQLITE_FULL, 1), (sqlite3.SQLITE_IOERR, 1), (sqlite3.SQLITE_BUSY, 2)):
+            with self.subTest(code):
+                opened = _Refusing(code)
+                with contextlib.suppress(sqlite3.OperationalError):
+                    _use_wal(opened)  # type: ignore[arg-type]
+                self.assertEqual(opened.tries, tries)
+
     def test_nobody_else_can_read_the_files(self) -> None:
         with self.store.open_writer(self.session()):
             files = [path for path in self.path.parent.rglob("*") if path.is_file()]

@@ -73,5 +73,6 @@ def change_json(
     except OptionsError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise OptionsError(f"{what} cannot be stored in {path}: {error}") from error
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise OptionsError(f"{what} cannot be stored in {path}: {problem}") from error
     return True

@@ -27,6 +27,8 @@ MEMORY = ":memory:"
 # SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
 _LONG_PATH = 500
 SQLITE_BUSY = 5
+# And SQLITE_LOCKED, and SQLITE_PROTOCOL: a race for the lock of the write-ahead log (sqlite.org/rescode.html).
+_IN_USE = (SQLITE_BUSY, 6, 15)
 # Checkpoint the write-ahead log, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
 
@@ -198,8 +200,9 @@ def _use_wal(db: sqlite3.Connection) -> None:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
-        except driver().OperationalError:
-            if time.monotonic() > deadline:
+        except driver().OperationalError as error:
+            # A full or failing disk would fail again.
+            if error.sqlite_errorcode & 0xFF not in _IN_USE or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
