@@ -83,8 +83,7 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
     for event in events:
         if isinstance(event, SystemInit):
             if run is not None:
-                run.trailing = tuple(between)
-                yield run
+                yield _ended(run, between)
             run, step, between = RecordedRun(event), None, []
         elif isinstance(event, ModelContext):
             context = event
@@ -106,8 +105,16 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
             elif isinstance(event, ToolUse) and not event.is_inside:
                 step.calls.append(event)
     if run is not None:
-        run.trailing = tuple(between)
-        yield run
+        yield _ended(run, between)
+
+
+def _ended(run: RecordedRun, trailing: Iterable[Event]) -> RecordedRun:
+    run.trailing = tuple(trailing)
+    last = run.steps[-1] if run.steps else None
+    if last is not None and last.message is None and not last.calls:
+        # A fork cut the log between the end of an answer and its message: none of the answer is in the copy.
+        last.response = None
+    return run
 
 
 @frozen

@@ -10,6 +10,7 @@ from openagentic_sdk.client import AgentClient
 from openagentic_sdk.events import ModelContext, SessionRewound, ToolResult
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
@@ -123,6 +124,17 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         store.append_event(first.session_id, SessionRewound(to_seq=second.events[-1].seq + 1))
         await run(prompt="4", options=resumed)
         await self.assert_replays(store.read_events(first.session_id))
+
+    async def test_a_fork_that_cut_an_answer_from_its_message_replays_after_a_rewind(self):
+        options = options_for(["one", "two"])
+        first = await run(prompt="1", options=options)
+        store = options.session_store
+        cut = next(event.seq for event in first.events if event.type == "model.response")
+        fork_id = fork_session(store, first.session_id, at_seq=cut)
+        for to_seq in (1, store.last_seq(fork_id) + 1):  # to the first event, and to behind this rewind
+            store.append_event(fork_id, SessionRewound(to_seq))
+        await run(prompt="2", options=replace(options, resume=fork_id))
+        await self.assert_replays(store.read_events(fork_id))
 
     async def test_calls_that_could_not_run_and_were_cancelled_before_anybody_saw_that_replay(self):
         ask = {"name": "echo", "arguments": {"text": "x"}}
