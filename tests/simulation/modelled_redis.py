@@ -155,9 +155,10 @@ class RedisDatabase:
     def copy(self, key: bytes, new: bytes, _: bytes) -> int:
         if key == new:
             raise Refusal("ERR source and destination objects are the same")
+        if key not in self.keys:
+            return 0
         self.delete(new)
-        if key in self.keys:
-            self.keys[new] = self.keys[key].copy()
+        self.keys[new] = self.keys[key].copy()
         return 1
 
     def expire(self, key: bytes, seconds: bytes) -> int:
