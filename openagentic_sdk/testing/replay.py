@@ -111,7 +111,7 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
 def _ended(run: RecordedRun, trailing: Iterable[Event]) -> RecordedRun:
     run.trailing = tuple(trailing)
     last = run.steps[-1] if run.steps else None
-    if last is not None and last.message is None and not last.calls:
+    if last and last.response and last.response.complete and last.message is None and not last.calls:
         # A fork cut the log between the end of an answer and its message: none of the answer is in the copy.
         last.response = None
     return run
