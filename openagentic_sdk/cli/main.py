@@ -176,7 +176,9 @@ def _fail(error: OSError) -> int:
 
 
 def _way_out(error: BaseException | None) -> str:
-    """How to raise the limit of open files, if that is what caused the error."""
+    """How to raise the limit of open files, if that is what caused the error, and it does not state this itself."""
+    if "(ulimit -n)" in str(error):
+        return ""
     while error is not None and not (isinstance(error, OSError) and error.errno == errno.EMFILE):
         error = error.__cause__ or error.__context__
     if error is None:
