@@ -20,12 +20,12 @@ _BLANK = regex(r"(?:[ \t]+|(?<![^\s;|()])#[^\n]*)+")
 _BLANK_LINES = regex(r"(?:[ \t\n]+|(?<![^\s;|()])#[^\n]*)+")
 _END = regex(r"&&|\|\|?|;(?![;&])|\n")
 _REDIRECT = regex(r"[0-9]?(?:>>|>&(?=[0-9])|>\||[<>](?![<>&(]))|&>>?")
-_VARIABLE = r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\?)"
+_VARIABLE = r"\$(?:[A-Za-z_]\w*+|\{[A-Za-z_]\w*\}|\?)"
 _ARITHMETIC = r"\$\(\([0-9 +*/%-]*\)\)"
 _OUTPUT = rf"{_ARITHMETIC}|\$\([^()'\"\\$`\n#]*\)"
 # A word in pieces: plain letters, single quotes, double quotes without escapes, a variable, an escaped letter, `{}`.
 _WORD = regex(
-    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*\"|{_VARIABLE}|{_ARITHMETIC}"
+    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?>(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*)\"|{_VARIABLE}|{_ARITHMETIC}"
     r"|\\[^\n]|\{\})+"
 )
 _PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]+")

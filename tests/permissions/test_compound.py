@@ -186,6 +186,10 @@ class CompoundTable(WorkspaceTestCase):
             with self.subTest(command=command[:60]):
                 self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
 
+    def test_an_open_quote_full_of_variables_takes_no_time(self) -> None:
+        for text in ("$IFS", "$(a)", "${a}", "x$a "):
+            self.assertIsNone(read_compound('echo "' + text * 1_000, {}))
+
     def test_no_loop_writes_where_its_words_do_not_show(self) -> None:
         for command in ('for f in f*; do echo x > "link_$f"; done', 'for f in s*; do echo x > ".$f"; done'):
             with self.subTest(command=command):
