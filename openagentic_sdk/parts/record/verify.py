@@ -243,7 +243,7 @@ class _Checked:
         follower = self._log[place + 1] if place + 1 < len(self._log) else None
         is_followed = isinstance(follower, RecordSigned) and follower.from_seq == signed.to_seq + 1
         log = [moved_by(event, -salvages) for event in self._log[first:place]] if salvages else self._log[first:place]
-        events = log[: len(digests)]
+        events = log[: len(digests) + (0 if first else salvages)]  # with the events that the salvages put first
         # The common case first: every event in its place.
         fits = [
             _digest(opening, event, index) == digest
