@@ -125,10 +125,8 @@ class Databases:
         self.require(
             (row.events, row.last_prompt, row.cwd, row.updated)
             == (folded.events, folded.last_prompt, folded.cwd, folded.updated),
-            f"the row of {name} is {row}, not {folded}",
+            lambda: f"the row of {name} is {row}, not {folded}",
         )
-        listed = {each.id for each in self.store.list_session_summaries(cwd=folded.cwd)}
-        self.require(name in listed or folded.is_child, f"{name} is not listed in its folder {folded.cwd}")
 
     def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         self.history.require(holds, claim)
@@ -378,6 +376,9 @@ class Databases:
         """Compare a row right after the turn of an older version."""
         self.versions.choice((self.append_by_older, self.erase_by_older, self.change_by_older))(name)
         self.look_at(name)
+        cwd = self.metadata.get(name, [{}])[0].get("cwd")
+        listed = {each.id for each in self.store.list_session_summaries(cwd=cwd)}
+        self.require(name in listed, f"{name} is not listed in its folder {cwd}")
 
     def erase_by_older(self, name: str) -> None:
         places = [place for place, text in enumerate(self.certain[name]) if text != older.ERASED]

@@ -112,7 +112,8 @@ class Files:
     def copy_created(self, place: str, disk: ProcessDisk) -> None:
         """Begin with what `create_session` leaves. The summary, a cache, is not on disk, and with "flush" nothing is."""
         self.history.lines.append("created before")
-        os.makedirs(self.folder)
+        os.mkdir(os.path.dirname(self.folder))
+        os.mkdir(self.folder)
         synced = SystemDisk()
         for name, created in created_files(place):
             is_older = name == LOG_NAME and self.has_older
@@ -174,6 +175,8 @@ class Files:
                 self.take_turns()
             else:
                 self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
+        if not self.is_over and self.holder() is not None and self.versions.random() < 0.1:
+            self.delete(self.begin(is_older=False))
         self.finish()
         for process in self.processes:
             process.disk.kill()

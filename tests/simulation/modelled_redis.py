@@ -50,7 +50,7 @@ def _and(*values: int) -> int:
 
 
 def _bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
+    return value.encode() if type(value) is str else value if isinstance(value, bytes) else str(value).encode()
 
 
 class RedisDatabase:
@@ -87,7 +87,7 @@ class RedisDatabase:
         command = self._COMMANDS.get(name)
         if command is None:
             raise AssertionError(f"the modelled server has no command {name.decode()}")
-        return command(self, *(each if type(each) is bytes else _bytes(each) for each in values))
+        return command(self, *[each if type(each) is bytes else _bytes(each) for each in values])
 
     # --- what schedules ask ------------------------------------------------------------------------------------------
 

@@ -304,7 +304,7 @@ class OtherVersions:
             self.note_fence(name)
         self.certain[name] = [*self.certain[name], text]
         self.maybe[name] = []
-        self.require(self.shown(name) == self.certain[name], f"{name} shows {self.shown(name)}")
+        self.require(self.shown(name) == self.certain[name], lambda: f"{name} shows {self.shown(name)}")
 
     def close_by_older(self, name: str) -> None:
         """A writer of an older version closes, or its process dies, and its lease lasts for a while."""
