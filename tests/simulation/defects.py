@@ -262,13 +262,6 @@ _SERVERS = (
         (),
     ),
     Sabotage(
-        "words that were read before an erasure are added to the index after it",
-        _SCRIPTS,
-        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4] or (revision or '0') ~= ARGV[5]\n",
-        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4]\n",
-        (),
-    ),
-    Sabotage(
         "what an older version erased stays in the index on Redis",
         "sessions/stores/redis/search.py",
         "    return isinstance(event, RecordErased)\n",
@@ -302,13 +295,6 @@ _SERVERS = (
         "sessions/stores/postgres/schema.py",
         "    if version > len(MIGRATIONS) and not _may_go_on(db, version):\n",
         "    if False:\n",
-        (),
-    ),
-    Sabotage(
-        "the words of a session that an older version deleted stay in the index on Redis",
-        _SCRIPTS,
-        "    if not redis.call('ZSCORE', KEYS[1], known[place]) then forget(ARGV[1], known[place]) end\n",
-        "",
         (),
     ),
 )
