@@ -26,6 +26,7 @@ from openagentic_sdk.server.responses import ResponseEvents
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.security.test_redaction import event_types, filled
+from tests.size import full_size
 
 from .editor import ALL, Editor, Refused, choose, settled
 from .schema import check_messages
@@ -113,6 +114,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
         check_messages(self, editor.messages)
         return live, loaded, editor
 
+    @full_size
     async def test_every_scene(self) -> None:
         for name, scene in SCENES.items():
             with self.subTest(name):

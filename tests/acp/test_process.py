@@ -17,6 +17,7 @@ from typing import Any
 
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.pythons import Python
+from tests.size import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
@@ -114,6 +115,7 @@ class Command(unittest.TestCase):
         self.assertIn("loudest", json.dumps(agent.seen))
         self.assertEqual(agent.end(), (0, b"", b""))
 
+    @full_size
     def test_a_question_that_is_open_when_it_is_told_to_end_stays_open(self) -> None:
         agent = Process(*TURN)
         self.addCleanup(agent.close)

@@ -17,6 +17,7 @@ from openagentic_sdk import answer_question
 from openagentic_sdk.cli.output.turn import on_stop_signals
 from openagentic_sdk.events import Result, SystemInit, ToolUse, UserMessage, UserQuestion
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import full_size
 from tests.waiting import until
 
 from ..pythons import Python
@@ -289,6 +290,7 @@ class Chat(unittest.TestCase):
         terminal.read_until("Made.")
         self.assertEqual(terminal.process.wait(SECONDS), 0)
 
+    @full_size
     def test_always_save_keeps_the_rule_in_settings_and_the_trust_of_the_project(self) -> None:
         settings = self.folder / ".claude" / "settings.json"
         settings.parent.mkdir()

@@ -104,6 +104,7 @@ class Typed(unittest.TestCase):
         with open(self.cwd / "go", "w") as gate:
             gate.write("\n")
 
+    @full_size
     def test_a_conversation_with_questions_steering_hostile_text_undo_and_leaving(self) -> None:
         self.start(TURNS)
         self.type("/hel")
@@ -159,6 +160,7 @@ class Typed(unittest.TestCase):
         self.keys("C-d")
         self.until("left with 0")
 
+    @full_size
     def test_a_long_paste_is_kept_whole_and_shown_in_part(self) -> None:
         self.start([{"text": "read it", "expect": {"last": "row 1499"}}])
         text = "\n".join(f"row {number}" for number in range(1_500))

@@ -19,6 +19,7 @@ from typing import Any
 from openagentic_sdk.cli.loop import run_async
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.ground.system import user_home
+from tests.size import full_size
 
 try:
     import pwd
@@ -163,6 +164,7 @@ class OddProcess(unittest.TestCase):
 
 
 class OldPython(unittest.TestCase):
+    @full_size
     def test_a_python_that_is_too_old_gets_one_sentence(self) -> None:
         found = [path for name in ("python3.10", "python3.9") if (path := shutil.which(name))]
         works = [p for p in found if not subprocess.run([p, "-c", ""], cwd=ROOT, capture_output=True).returncode]

@@ -421,6 +421,7 @@ class FilesTest(SceneTest):
         self.assertEqual(os.listdir(self.place / "sessions"), [])
 
     @unittest.skipIf(sys.platform == "win32", "folders cannot be locked there")
+    @full_size
     def test_what_a_killed_process_left_of_a_fork_goes_and_what_is_being_made_stays(self) -> None:
         self.store.append_events("s", [UserMessage(f"{n}") for n in range(2000)])
         sessions, at = self.place / "sessions", 1

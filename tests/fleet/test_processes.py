@@ -15,7 +15,7 @@ from pathlib import Path
 
 from openagentic_sdk.events import ToolResult
 from tests.pythons import Python
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .places import FleetTest, PostgresFleetTest, end, postgres_url
 
@@ -55,6 +55,7 @@ class ProcessesTest(FleetTest):
                 self.assertEqual((self.status(run_id), self.store.last_seq(before.session)), (before, seq))
                 self.check_ended(run_id, point)
 
+    @full_size
     def test_a_storm_of_kills_and_zombies_loses_and_doubles_nothing(self) -> None:
         runs, size, kills = self.storm
         rng, ids = random.Random(7), {}

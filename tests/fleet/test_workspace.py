@@ -302,6 +302,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(files["y"], b"x\n")
         self.assertFalse(trap.exists())
 
+    @full_size
     def test_a_run_may_name_a_branch_a_tag_or_a_commit_that_one_of_them_holds(self) -> None:
         _git(self.origin, "branch", "side")
         _git(self.origin, "tag", "v1")

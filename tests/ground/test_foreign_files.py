@@ -31,6 +31,7 @@ from openagentic_sdk.skills.index import SkillIndex
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.wire_check.recordings import read_recording
 from openagentic_sdk.tools.shell.protected import common_dir_of
+from tests.size import full_size
 
 _LIMIT_S = 60
 
@@ -99,6 +100,7 @@ class ForeignFiles(unittest.TestCase):
         path.write_text("x = '" + "1.2, " * 1_000 + "'\n" + "a." * 63 + "b = 1")
         self.assertEqual(read_toml(path)["x"], "1.2, " * 1_000)
 
+    @full_size
     def test_every_reader_of_a_named_file_refuses_a_large_one_in_one_sentence(self) -> None:
         big, odd = self.folder / "big.jsonl", self.folder / "odd.txt"
         with open(big, "wb") as file:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Literal, get_origin
 
 from openagentic_sdk import errors
+from tests.size import full_size
 
 from .source import (
     PACKAGE,
@@ -240,6 +241,7 @@ class Errors(unittest.TestCase):
         }
         self.assertEqual(self._tree(), real)
 
+    @full_size
     def test_an_exception_outside_the_tree_is_a_signal_that_never_leaves_its_room(self) -> None:
         signals = {f"{module.name}.{name}": module.room for module, name in self._exceptions_elsewhere()}
         for module in package_modules().values():

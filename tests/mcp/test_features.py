@@ -34,6 +34,7 @@ from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import full_size
 
 SCRIPT = str(Path(__file__).with_name("feature_server.py"))
 ERAS = ("modern", "legacy")
@@ -142,6 +143,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 with self.subTest((era, answerer)):
                     self.assertEqual(json.loads(results(events)[0].output), [{"action": "decline"}])
 
+    @full_size
     async def test_a_run_that_nobody_watches_waits_for_the_answer_and_goes_on_with_it(self) -> None:
         for era in ERAS:
             with self.subTest(era):

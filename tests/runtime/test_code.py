@@ -272,6 +272,7 @@ class WallsTest(CodeTestCase):
 
 
 class LimitsTest(CodeTestCase):
+    @full_size
     async def test_time_calls_output_and_memory_are_limited_and_each_says_so(self):
         brief, few = CodeLimits(seconds=0.3), CodeLimits(max_calls=2, memory_bytes=256 << 20, output_bytes=100_000)
         swallowing = "import asyncio\nwhile True:\n    try: await asyncio.sleep(99)\n    except BaseException: pass"

@@ -30,7 +30,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import ROOT
 from tests.pythons import Python
-from tests.size import sized
+from tests.size import full_size, sized
 from tests.stores.minimal import MinimalStore
 from tests.waiting import until
 
@@ -298,6 +298,7 @@ class ProcessesTest(unittest.TestCase):
 class ExampleTest(unittest.TestCase):
     """The example in docs/embedding.md, verbatim."""
 
+    @full_size
     def test_however_often_it_is_killed_each_document_has_one_session_and_one_answer(self):
         page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
         [code] = [block.split("```")[0] for block in page.split("```python\n") if "DOCUMENTS = " in block]

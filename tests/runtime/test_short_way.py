@@ -16,6 +16,7 @@ from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.server.support import TOKEN, agents, ask, until_free
+from tests.size import full_size
 
 _OURS = str(Path(openagentic_sdk.__file__).parent)
 # Classes compile their constructors after a few objects (ground/frozen.py).
@@ -52,6 +53,7 @@ class ShortWayTest(unittest.IsolatedAsyncioTestCase):
         self.folder = Path(folder.name)
         self.store = FileSessionStore(self.folder / "store")
 
+    @full_size
     async def test_a_run_of_one_bash_call_takes_at_most_3000_calls_and_4100_in_the_sandbox(self):
         for sandbox, most in (("off", 3000), ("auto", 4100)):
             with self.subTest(sandbox):

@@ -14,7 +14,7 @@ from openagentic_sdk.events import AssistantMessage, UserMessage
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from tests.size import drawn
+from tests.size import drawn, full_size
 
 from .support import AUTH, TOKEN, WAIT_S, agents, ask, until_state
 
@@ -55,6 +55,7 @@ class Stalled:
 
 
 class StalledReaders(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_a_stalled_reader_holds_at_most_4_mb_over_every_protocol(self) -> None:
         store = MemorySessionStore()
         application = app(agents(tea=["Tea."]), store=store, auth=TOKEN)
