@@ -38,7 +38,7 @@ READING = (
     "node --version",
     "docker ps -a --format '{{.Names}}'",
     "docker inspect --format '{{.State.Status}} {{json .NetworkSettings.Networks}}' web",
-    "kubectl -n web get pods -o yaml",
+    "kubectl -n web get pods -o wide",
     "gh pr list --state open",
     "npm ls --depth=0",
     "aws s3 ls s3://bucket/logs/",
