@@ -99,7 +99,9 @@ class FleetTest(unittest.TestCase):
         self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the worker stopped itself")
 
     def stop_at_will(self, worker: Python) -> None:
-        """Stop a worker at any point outside SQLite transactions: inside one it would block all other workers."""
+        """Stop a worker at any point outside SQLite transactions: inside one it would block all other workers. It may be
+        the first in the queue of writers, which the others skip after a while.
+        """
         with contextlib.ExitStack() as stack:
             if self.url.startswith("sqlite:"):
                 db = sqlite3.connect(self.url.removeprefix("sqlite:"), timeout=LIMIT_S, isolation_level=None)

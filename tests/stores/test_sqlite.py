@@ -20,9 +20,11 @@ from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.folds.summary import SessionSummary
+from openagentic_sdk.sessions.log.lock import try_lock
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite import file
 from openagentic_sdk.sessions.stores.sqlite.file import _use_wal
 from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
 from openagentic_sdk.sessions.stores.sqlite.search import STEP_SESSIONS
@@ -73,6 +75,17 @@ class SqliteTest(unittest.TestCase):
         self.path = Path(place.name) / "folder" / "sessions.db"
         self.store = SqliteSessionStore(self.path, durability="flush")
         self.addCleanup(self.store.close)
+
+    def test_a_writer_that_is_stopped_as_the_first_in_the_queue_holds_others_up_once(self) -> None:
+        self.store.create_session(session_id="s")
+        queue = os.open(self.path.with_name(f"{self.path.name}-leases") / "queue", os.O_RDWR)
+        self.addCleanup(os.close, queue)
+        self.assertTrue(try_lock(queue))
+        self.addCleanup(setattr, file, "TURN_S", file.TURN_S)
+        file.TURN_S = 0.05
+        self.store.append_event("s", UserMessage("late"))
+        file.TURN_S = 3600.0  # nobody waits for it again
+        self.assertEqual(self.store.append_event("s", UserMessage("soon")).seq, 2)
 
     def test_searches_and_sums_report_the_index_that_they_update(self) -> None:
         reports: list[tuple[int, int]] = []

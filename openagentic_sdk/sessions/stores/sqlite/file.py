@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BUSY_S = 30.0
 # How long a write tries before it joins the queue, where later writes wait for it.
 TRY_S = 0.01
+# How long a write waits for its turn, and how long it then takes none: the process that is first may be stopped or frozen.
+TURN_S, WITHOUT_TURNS_S = 10.0, 60.0
 MEMORY = ":memory:"
 # SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
 _LONG_PATH = 500
@@ -144,6 +146,7 @@ class _Connection(Guarded):
         super().__init__(path, connection)
         self.synchronous = ""
         self._waits_s = BUSY_S
+        self._skips_queue_until = 0.0
         self._queue = -1
         if queue is not None:
             queue.parent.mkdir(exist_ok=True)
@@ -159,16 +162,23 @@ class _Connection(Guarded):
             except self.connection.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != SQLITE_BUSY:
                     raise
-        deadline = time.monotonic() + BUSY_S
-        is_mine = False
+        has_turn = self._take_turn()
         try:
-            while not is_mine and time.monotonic() < deadline:
-                is_mine = try_lock(self._queue)
             self.wait_at_most(BUSY_S)
             self.connection.execute("BEGIN IMMEDIATE")
         finally:
-            if is_mine:
+            if has_turn:
                 self._leave_queue()
+
+    def _take_turn(self) -> bool:
+        """Wait to be first in the queue. False if it has not moved for too long, now or shortly before."""
+        deadline = time.monotonic() + TURN_S
+        while self._queue >= 0 and time.monotonic() >= self._skips_queue_until:
+            if try_lock(self._queue):
+                return True
+            if time.monotonic() > deadline:
+                self._skips_queue_until = time.monotonic() + WITHOUT_TURNS_S
+        return False
 
     def _leave_queue(self) -> None:
         try:
@@ -179,7 +189,8 @@ class _Connection(Guarded):
 
     def somebody_waits(self) -> bool:
         """Whether another connection has waited long to write and is waiting for its turn."""
-        return self._queue >= 0 and is_locked(self._queue)
+        takes_turns = self._queue >= 0 and time.monotonic() >= self._skips_queue_until
+        return takes_turns and is_locked(self._queue)
 
     def wait_at_most(self, seconds: float) -> None:
         """Set how long the next statements wait for others to finish."""
