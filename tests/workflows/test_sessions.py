@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import unittest
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk import (
@@ -16,17 +18,20 @@ from openagentic_sdk import (
     answer_question,
     workflow,
 )
-from openagentic_sdk.errors import OptionsError, RunFailedError, WorkflowError
-from openagentic_sdk.events import Result, SessionMeta
+from openagentic_sdk.errors import LeaseLostError, OptionsError, RunFailedError, WorkflowError
+from openagentic_sdk.events import Result, SessionMeta, UserMessage
+from openagentic_sdk.ground.backoff import Backoff
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import purge_sessions
 from openagentic_sdk.parts.record.lifecycle import delete_session, export_session, fork_session, rewind_session
+from openagentic_sdk.parts.workflows import inbox
 from openagentic_sdk.runs.background import open_questions
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.runs.whatif import what_if
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
 
 SECRET = "sk-ant-" + "api03-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -311,6 +316,22 @@ class Replays(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await both.resume("s", options=self.options)).output, "event timer")
         self.assertTrue((await both.replay("s", options=self.options)).ok)
         self.assertEqual(order_of_end, ["event", "timer"])
+
+
+class HangingSender(unittest.TestCase):
+    def test_a_process_that_hangs_while_it_delivers_is_replaced(self) -> None:
+        place = self.enterContext(tempfile.TemporaryDirectory())
+        store = SqliteSessionStore(Path(place, "x.db"), durability="flush")
+        self.addCleanup(store.close)
+        self.assertTrue(inbox.deliver(store, "s", "paid", 1))
+        hanging = store.open_writer(inbox.inbox_of("s"))
+        self.addCleanup(hanging.close)
+        self.addCleanup(setattr, inbox, "_BUSY", inbox._BUSY)
+        inbox._BUSY = Backoff(1e-6, 1e-6)
+        self.assertTrue(inbox.deliver(store, "s", "paid", 2))
+        with self.assertRaises(LeaseLostError):
+            hanging.append([UserMessage("late")])
+        self.assertEqual(len(store.read_events(inbox.inbox_of("s"))), 2)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Any
@@ -94,7 +95,8 @@ def deliver(
     The event is stored when this returns, and wakes a workflow that a fleet has parked. Returns False if it was delivered
     before; a cancellation of a workflow that has ended is not stored either. `redact` masks secrets in the payload (default:
     those named by the environment, and tokens of known formats). Raises `WorkflowError` for a name that is empty or too
-    long, and for a workflow that has ended, and `SessionLockedError` if others keep delivering without pause.
+    long, and for a workflow that has ended, and `SessionLockedError` if others keep delivering without pause, or if
+    a process that hangs holds the inbox in a store of files.
     """
     if not name or len(name) > MAX_NAME_CHARS:
         raise WorkflowError(f"the name of an event must have 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
@@ -119,7 +121,7 @@ def deliver(
     # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
     event = UserMessage(dumps_json(message), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
-    stored_events = _when_free(lambda: _deliver_once(store, session_id, event, Seal(key_file)))
+    stored_events = _when_free(partial(_deliver_once, store, session_id, event, Seal(key_file)))
     about = "" if masked == plain else "; a secret in its payload was masked, and the workflow receives the masked text"
     notice = SystemNotice(ARRIVED, f"the event {name!r} came{about}", {"event": name})
     with suppress(SessionNotFoundError):
@@ -153,14 +155,14 @@ def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> boo
     return any(isinstance(event, UserMessage) and event.request_id == event_id for event in store.iter_events(inbox))
 
 
-def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
-    """Call `store` as soon as nobody else is delivering."""
+def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
+    """Deliver as soon as nobody else is delivering, or replace whoever is: it takes milliseconds, unless a process hangs."""
     for wait_s in islice(_BUSY.waits(), 200):
         try:
-            return store()
+            return deliver_once(False)
         except (SessionLockedError, ConcurrencyError, LeaseLostError):  # another was faster, and nothing was written
             time.sleep(wait_s)
-    return store()
+    return deliver_once(True)
 
 
 class WorkflowInbox:
@@ -218,7 +220,9 @@ _MAX_INBOXES = 64
 _LOCK = Lock()
 
 
-def _deliver_once(store: SessionStore, session_id: str, event: UserMessage, seal: Seal) -> list[Event]:
+def _deliver_once(
+    store: SessionStore, session_id: str, event: UserMessage, seal: Seal, replaces_holder: bool
+) -> list[Event]:
     """Store an event in the inbox, signed; nothing if it has one with this id. Raises like `append_events`."""
     with _LOCK:
         inboxes = _INBOXES.setdefault(store, OrderedDict())
@@ -226,7 +230,7 @@ def _deliver_once(store: SessionStore, session_id: str, event: UserMessage, seal
         inboxes.move_to_end(session_id)
         if len(inboxes) > _MAX_INBOXES:
             inboxes.popitem(last=False)
-    with store.open_writer(inbox_of(session_id)) as writer:
+    with (store.take_over if replaces_holder else store.open_writer)(inbox_of(session_id)) as writer:
         authority = inbox.catch_up(store, seal)
         return [] if event.request_id in inbox.ids else writer.append(authority.sign([event], writer.last_seq))
 
