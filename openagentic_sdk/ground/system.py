@@ -28,7 +28,7 @@ _WAYS_OUT = {
 
 
 def os_reason(error: OSError) -> str:
-    """What the system said and, for errors that a person can mend, how."""
+    """The system's message for the error and, if a person can mend it, how."""
     way_out = _WAYS_OUT.get(errno.errorcode.get(error.errno or 0, ""))
     reason = error.strerror or str(error)
     return reason if way_out is None else f"{reason}: {way_out}"

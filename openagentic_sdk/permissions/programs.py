@@ -694,7 +694,7 @@ def _run_by_find(words: list[str]) -> list[str] | None:
     return [path for path in (*reads.paths, *reads.values) if path not in names]
 
 
-# What stands between a find and an xargs and passes on whole lines.
+# Programs that pass on whole lines between a find and an xargs.
 _PASS_LINES = frozenset({"head", "sort", "tail"})
 _PRINTS = regex(r"-(?:f?print|f?ls|exec|ok)")
 _LINES = regex(r"-(?:\d+|n\d*|[rufbV]+)|\+?\d+")

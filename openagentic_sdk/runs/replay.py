@@ -43,7 +43,7 @@ from ..testing.replay import (
     recorded_outcome,
 )
 
-# What a position is counted in: whatever changes the view, so that one behind a rewind is not mistaken for one before it.
+# Positions count the events that change the view, so that a place after a rewind is not mistaken for one before it.
 _CONVERSATION = frozenset(
     {
         "user.message",

@@ -106,7 +106,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
 
 
 class _Purge:
-    """One purge of any number of sessions: what it needs to know of all of them is read once."""
+    """A purge of one or more sessions, which reads the rows of all sessions once."""
 
     def __init__(self, store: SessionStore, reason: str, by: str) -> None:
         self._store = store

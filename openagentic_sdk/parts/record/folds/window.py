@@ -56,7 +56,7 @@ _MAX_LISTED, _MAX_PROMPTS, _MAX_PROMPT_CHARS = 8, 5, 120
 class ContextWindow:
     """The use of a model's window by one session.
 
-    `tokens` is the estimated size of the next request, `by_kind` what it consists of, and `last_request_tokens` the
+    `tokens` is the estimated size of the next request, `by_kind` its share per kind, and `last_request_tokens` the
     endpoint's count of the last one, or None. `window` is the size of the window in tokens, None if unknown; `source` is
     its origin: "max_context_tokens", "model" or "caller". A compaction starts at `starts_at` tokens, or, if that is None,
     when the endpoint refuses a request as too long. `cleared` are the calls whose outputs it would clear; `dropped` are the
