@@ -1,4 +1,4 @@
-"""Draw mutants of the kernel, the log and the permissions: the operators of mutmut, and two of our own.
+"""Draw mutants of the rooms on which safety depends: the operators of mutmut, and two of our own.
 
 mutmut's own runner needs pytest and skips properties, so only its operators are used. A mutant is drawn by the digest of
 its change: a commit elsewhere in the code leaves the sample unchanged.
@@ -40,6 +40,15 @@ ROOMS = {
     ),
     "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions")),
     "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime")),
+    "stores": Room(
+        ("sessions/memory.py", "sessions/sqlite.py", "sessions/stores/*.py", "sessions/stores/sqlite/*.py"),
+        ("stores", "durability"),
+    ),
+    "record": Room(
+        ("parts/record/*.py", "parts/masking.py", "parts/undo.py"), ("record", "sessions", "security", "stores")
+    ),
+    "labels": Room(("parts/labels/**/*.py",), ("labels",)),
+    "fleet": Room(("fleet/*.py",), ("fleet",)),
 }
 # These reveal nothing about behaviour: calls that mypy checks, and numbers of entries.
 UNTOUCHED_CALLS = {"cast", "isinstance", "len", "TypeVar"}

@@ -6,6 +6,7 @@ first failure. Either prints one line of JSON as the last line of its output.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -17,8 +18,20 @@ from typing import Any
 PACKAGE = Path(__file__).parent.parent.parent / "openagentic_sdk"
 
 
+def package_caches() -> list[functools._lru_cache_wrapper[Any]]:
+    """The caches of the package's functions, except those without parameters: these act once in a process."""
+    names = [name for name in sys.modules if name.partition(".")[0] == PACKAGE.name]
+    values = {id(value): value for name in names for value in vars(sys.modules[name]).values()}
+    caches = [value for value in values.values() if isinstance(value, functools._lru_cache_wrapper)]
+    return [cached for cached in caches if cached.__wrapped__.__code__.co_argcount]
+
+
 class _Mapped(unittest.TestResult):
-    """Switches the coverage's context with each test, and times it."""
+    """Switches the coverage's context with each test, and times it.
+
+    The package's caches are emptied before each test: lines whose result an earlier test had cached would otherwise
+    not be mapped to it.
+    """
 
     def __init__(self, coverage: Any) -> None:
         super().__init__()
@@ -28,6 +41,8 @@ class _Mapped(unittest.TestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
+        for cached in package_caches():
+            cached.cache_clear()
         self._coverage.switch_context(test.id())
         self._began = time.monotonic()
 
