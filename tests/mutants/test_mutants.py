@@ -8,7 +8,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.permissions.subcommands import subcommands
+from openagentic_sdk.sessions.log.lock import _watch_forks
+
 from .equivalent import EQUIVALENT
+from .inside import package_caches
 
 ROOT = Path(__file__).parent.parent.parent
 CODE = """
@@ -16,7 +20,7 @@ def cut(text: str | None, limit: int = 3) -> str:
     if len(text) > limit:
         raise ValueError(f"the text is {limit + 1} long")
     note(text)
-    return text[:limit]
+    return text[: event.seq or 0]
 """
 
 # Its attempts change nothing even if they succeed.
@@ -46,6 +50,13 @@ class EquivalentTest(unittest.TestCase):
                 self.assertGreater(len(reason), 15)
 
 
+class CachesTest(unittest.TestCase):
+    def test_caches_of_results_are_emptied_and_what_happens_once_a_process_is_left(self) -> None:
+        caches = package_caches()
+        self.assertIn(subcommands, caches)
+        self.assertNotIn(_watch_forks, caches)
+
+
 @unittest.skipUnless(importlib.util.find_spec("mutmut"), "mutmut is not installed")
 class DrawTest(unittest.TestCase):
     def test_behaviour_is_changed_and_neither_types_nor_wording(self) -> None:
@@ -58,6 +69,7 @@ class DrawTest(unittest.TestCase):
                 "if len(text) >= limit:",
                 "pass",
                 "note(None)",
+                "return text[: event.seq and 0]",
                 "def cut(text: str | None, limit: int = 4) -> str:",
             },
         )

@@ -136,6 +136,9 @@ class FoundFiles(WorkspaceTestCase):
         for expected, command in (
             ("allow", "find . -name '*.py' -exec grep -n x {} +"),
             ("allow", "find src -type f -exec head -n 3 {} \\;"),
+            ("allow", "find . -name '*.md' -exec awk '{print $1}' {} +"),
+            ("allow", "find . -type f -exec sed -n 1,3p {} \\;"),
+            ("ask", "find . -type f -exec awk '{print > $1}' {} +"),
             ("allow", "find src -name '*.py' | head -5 | xargs wc -l 2>/dev/null"),
             ("allow", "find docs -name '*.md' -print0 | xargs -0 -r cat"),
             ("allow", "ls | xargs -n1 basename"),

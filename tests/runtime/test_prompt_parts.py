@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openagentic_sdk.api import query, run
 from openagentic_sdk.client import AgentClient
-from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.errors import OptionsError, RequestConflictError
 from openagentic_sdk.parts.record.archive import archive_session, restore_session
 from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -91,6 +91,16 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual([part["type"] for part in content[1:]], ["image", "file", "audio"])
                 self.assertEqual(len(sent_parts(provider)), 2)
                 store.close()
+
+    async def test_a_request_with_other_bytes_in_its_picture_is_another_prompt(self):
+        store, provider = MemorySessionStore(), self.provider("Paid.")
+        options = options_for(provider, session="s", session_store=store, request_id="r1")
+        for prompt in ([data_part(PNG)], [data_part(PNG, name=None)]):
+            self.assertEqual((await run(prompt=prompt, options=options)).final_text, "Paid.")
+        for prompt in ([data_part(PNG + b"\0")], [data_part(PNG, name="p.png")]):
+            with self.subTest(prompt=prompt), self.assertRaisesRegex(RequestConflictError, "r1.*another prompt"):
+                await run(prompt=prompt, options=options)
+        self.assertEqual(len(provider.requests), 1)
 
     async def test_a_session_with_parts_is_rebuilt_replayed_forked_and_archived(self):
         store = FileSessionStore(self.root / "a")

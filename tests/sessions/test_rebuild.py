@@ -16,7 +16,13 @@ from openagentic_sdk.events import (
     UserMessage,
 )
 from openagentic_sdk.parts.record.folds.explain import origins
-from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages, standing_events
+from openagentic_sdk.sessions.rebuild import (
+    NO_RESULT,
+    Conversation,
+    fit_rewritten,
+    rebuild_messages,
+    standing_events,
+)
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import sized
 
@@ -179,6 +185,25 @@ class OperationsTest(unittest.TestCase):
         events = [UserMessage("one"), *turn(1, "first"), SessionCompacted(3, "short"), UserMessage("two")]
         messages = rebuild_messages(numbered(*events, SessionRewound(3), UserMessage("other")))
         self.assertEqual([m["content"] for m in messages], ["one", "first", "other"])
+
+
+class RewrittenTest(unittest.TestCase):
+    def test_bound_reasoning_is_omitted_from_the_first_change_on_and_kept_before_it(self):
+        thinking = {"role": "assistant", "anthropic_content": [{"type": "thinking"}, {"type": "text", "text": "Hm."}]}
+        bare = {**thinking, "anthropic_content": thinking["anthropic_content"][1:]}
+        said, other = {"role": "user", "content": "hi"}, {"role": "user", "content": "ho"}
+        own = [said, thinking, said, thinking]
+        for rewritten, expected in (
+            (own, own),
+            ([said, thinking, other, thinking], [said, thinking, other, bare]),
+            ([other, thinking, said, thinking], [other, bare, said, bare]),
+            ([*own, said, thinking], [*own, said, bare]),
+            (own[:2], own[:2]),
+            ([], []),
+        ):
+            with self.subTest(rewritten=rewritten):
+                self.assertEqual(fit_rewritten(rewritten, own, "claude-opus-5-1"), expected)
+                self.assertEqual(fit_rewritten(rewritten, own, "claude-opus-4-7"), rewritten, "bound to nothing")
 
 
 class EveryPrefixTest(unittest.TestCase):

@@ -98,7 +98,7 @@ class SummaryFile:
             # An append was interrupted before it was folded in here.
             self.close()
             return
-        if not (self._counters[0] and self._head_bytes) or any(map(moves_summary, events)):
+        if not self._head_bytes or any(map(moves_summary, events)):
             seq, updated = self._counters
             old_summary = changed(self._summary, events=seq, updated=updated)
             self._summary = fold_session_summary(old_summary, events)
