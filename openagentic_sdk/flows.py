@@ -292,6 +292,8 @@ class Flow:
 
         The first failure cancels the others, unless `return_exceptions` returns errors in place of values.
         """
+        # Before `works` is read, since a generator in it creates its steps only then: the numbers must be the same in
+        # each replay.
         path = self._next_id()
         each: list[Awaitable[R]] = []
         for work in works:
@@ -402,6 +404,7 @@ class Flow:
         if isinstance(output, ToolOutput):
             return output
         output = to_json(output)
+        # A long result moves out of the log to a file, and without this mark it would be read back as JSON.
         is_long = isinstance(output, str) and len(output) > self._part.run.agent.blob_bytes // 2
         return ToolOutput(output, meta={"is_text": True}) if is_long else output
 
@@ -611,12 +614,14 @@ class Workflow(Generic[P, R]):
         base, copy = options or self.options, MemorySessionStore()
         store = store_of(build_agent(self.to_options(base)))
         await off_loop(True, export_session, store, copy, session)
+        # Without the hooks, limits and gate of `options`, which could act, or stop the replay.
         plain = OpenAgenticOptions(session_store=copy, redact=base.redact, key_file=base.key_file, resume=session)
         prepared = self._to_options(plain, WorkflowOutcome(), replays=True)
         result = await _run_once(build_agent(prepared), prepared, None, [])
         if result.error_type == OptionsError.__name__:
             raise OptionsError(result.error_message or "")
         view, _ = load_view(copy, session, (StepsFold,))
+        # Further attempts of a step have its number with a suffix, such as `3_2`.
         numbers = {call_id.partition("_")[0] for call_id in view.fold(StepsFold).ids()}
         fits = result.error_type != WorkflowChangedError.__name__
         return WorkflowReplay(session, fits, len(numbers), None if fits else result.error_message)
@@ -713,12 +718,15 @@ async def _run_once(
     """Execute one run, and append its events to `events`."""
 
     async def start() -> RunTask:
+        # If somebody can be asked, a question is put to them during the run; only otherwise does the workflow park.
         request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
         return await RunTask.start(agent, request, prompt)
 
     result: Result | None = None
     async with aclosing(run_events(start)) as stream:
         async for event in stream:
+            # Events without a `seq` are pieces of text that are not in the log. A result may lack one, if it could not
+            # be stored.
             if event.seq is not None or isinstance(event, Result):
                 events.append(event)
             if isinstance(event, Result) and event.parent_tool_use_id is None:
@@ -754,6 +762,8 @@ class _BodyFunction:
         """One argument as typed; see `Workflow.read_words`."""
         hint = json_type(self._hints.get(name, Any))
         try:
+            # JSON first, so that `5` is a number; a parameter that only accepts strings refuses that, and gets the text
+            # itself.
             value = loads_json(text)
         except ValueError:
             value = text
@@ -781,6 +791,7 @@ class _BodyFunction:
 
     def write(self, value: Any) -> Any:
         """The value that the body returns, as JSON. Raises `WorkflowError` if its annotation does not allow it."""
+        # Read back at once: a value that a later run cannot read from the log must fail here, not there.
         written = to_json(value)
         try:
             self.read(written)

@@ -202,11 +202,14 @@ class ReadOnlyGate(Gate):
         return type(self)((*self.narrowings, added))
 
     def moved(self, old: Self, new: Self) -> Self:
+        # The narrowings of `old` are among this gate's own and stay: more of them can only forbid more.
         return type(self)((*new.narrowings, *self.narrowings))
 
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
     """Whether every call of this tool remains allowed: a rule about some inputs removes the tool."""
+    # No input is judged here, so a rule about some inputs denies the whole tool, and one that allows some inputs allows
+    # none.
     denied = [part.partition("(")[0] for rule in narrowing.deny for part in rule.split("|")]
     if any(fnmatchcase(name, part) for part in denied):
         return False

@@ -232,11 +232,13 @@ class Parts:
         self._by_seam: dict[str, tuple[Part, ...]] = {}
         services = dict(offered or {})
         for part in self.at(Part.services):
+            # If two parts offer the same type, the later one replaces the service of the earlier one.
             services |= part.services()
         self.services = Services(services)
 
     def offering(self, services: Mapping[type, object]) -> Parts:
         """Return the same parts with these additional services of the kernel."""
+        # A shallow copy: both share the parts, and so their state.
         other = copy(self)
         other.services = self.services.extended(services)
         return other

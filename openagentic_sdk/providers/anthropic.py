@@ -290,6 +290,8 @@ class MessageReading(Reading):
             self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that no longer match")
         self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
         self._model = as_text(message.get("model")) or self._model
+        # A reason such as `max_tokens` stays: a gateway that sends `end_turn` after it would make the cut answer look
+        # complete.
         if (reason := as_text(message.get("stop_reason"))) and not is_unfinished(self._stop_reason):
             self._stop_reason, self._has_calls_behind = reason, False
         # The last message_delta is cumulative, but does not repeat the prompt's counts from message_start.
@@ -301,6 +303,7 @@ class MessageReading(Reading):
         return index if isinstance(index, int) and not isinstance(index, bool) else max(usual, 0)
 
     def _open_block(self, index: int, block: Mapping[str, Any]) -> list[StreamEvent]:
+        # A gateway that mixes two answers repeats indices: their pieces must not be joined to one call.
         if index in self._blocks or self._stopped:
             raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
         check_part_count(len(self._blocks) + 1)
@@ -451,6 +454,7 @@ def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -
             if code_waits:
                 prompt.held += blocks
                 continue
+        # Turns of one speaker are joined: all results of an answer's calls must be in the one turn after it.
         speaker = "assistant" if role == "assistant" else "user"
         if turns and turns[-1]["role"] == speaker:
             turns[-1]["content"] += blocks
@@ -500,6 +504,8 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     kept_blocks = message.get("anthropic_content")
     if isinstance(kept_blocks, list):
         kept_ids = [block.get("id") for block in kept_blocks if block.get("type") == "tool_use"]
+        # If calls were added, removed or changed since, the kept blocks, with their signatures, belong to another
+        # answer.
         if kept_ids == [call["id"] for call in calls]:
             sendable = [
                 block for block in kept_blocks if block.get("type") != "text" or as_text(block.get("text")).strip()
@@ -552,29 +558,48 @@ def _choose(
             notices.append(f"{model} does not support effort {effort!r}; {config['effort']!r} was used")
     payload["thinking"] = _thinking(payload, effort, thinking, family, notices)
     thinks = as_mapping(payload["thinking"]).get("type") in ("enabled", "adaptive")
-    sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
-    sampling_fields = {name: value for name, value in sampling.items() if value is not None}
+    payload.update(
+        _sampling(settings, model, thinks, family, notices),
+        stop_sequences=list(settings.stop) if settings.stop else None,
+        output_config=config or None,
+    )
+    if payload["tools"]:  # the API refuses a choice without tools
+        payload["tool_choice"] = _tool_choice(settings, model, names, thinks, family, notices)
+    return notices
+
+
+def _sampling(
+    settings: RequestSettings, model: str, thinks: bool, family: ClaudeFamily, notices: list[str]
+) -> dict[str, float]:
+    """The fields `temperature` and `top_p` as the model supports them; each omitted one is added to `notices`."""
+    settings_by_name = {"temperature": settings.temperature, "top_p": settings.top_p}
+    sampling_fields = {name: value for name, value in settings_by_name.items() if value is not None}
     if sampling_fields and not family.sampling:
         notices.append(f"{model} does not support {' or '.join(sampling_fields)}: omitted")
-        sampling_fields = {}
+        return {}
     if thinks and sampling_fields.pop("temperature", 1) != 1:
         notices.append("temperature was omitted: it cannot be combined with thinking")
     if len(sampling_fields) == 2 and family.one_sampling_field:
         del sampling_fields["top_p"]
         notices.append(f"{model} accepts temperature or top_p, so top_p was omitted")
-    payload.update(
-        sampling_fields, stop_sequences=list(settings.stop) if settings.stop else None, output_config=config or None
-    )
+    return sampling_fields
+
+
+def _tool_choice(
+    settings: RequestSettings, model: str, names: ToolNames, thinks: bool, family: ClaudeFamily, notices: list[str]
+) -> dict[str, Any] | None:
+    """The field `tool_choice`, None if the request needs none; a choice that the model refuses is added to `notices`."""
     choice = settings.tool_choice or ("auto" if settings.parallel_tool_calls is not None else None)
-    if payload["tools"] and choice is not None:
-        if choice not in ("auto", "none") and (thinks or not family.forced_tool):
-            notices.append(f"{model} cannot be forced to call a tool ({choice}), so the choice is left to the model")
-            choice = "auto"
-        kinds = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
-        payload["tool_choice"] = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
-        if settings.parallel_tool_calls is False and choice != "none":
-            payload["tool_choice"]["disable_parallel_tool_use"] = True
-    return notices
+    if choice is None:
+        return None
+    if choice not in ("auto", "none") and (thinks or not family.forced_tool):
+        notices.append(f"{model} cannot be forced to call a tool ({choice}), so the choice is left to the model")
+        choice = "auto"
+    kinds: dict[str, dict[str, Any]] = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
+    tool_choice = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
+    if settings.parallel_tool_calls is False and choice != "none":
+        tool_choice["disable_parallel_tool_use"] = True
+    return tool_choice
 
 
 def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily) -> dict[str, Any]:
@@ -626,4 +651,5 @@ def _drop_bound_blocks(payload: dict[str, Any]) -> None:
         payload["thinking"] = {**thinking, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
         return
     for turn in payload["messages"]:
+        # With thinking disabled, the API has no control for blocks that no longer fit, and refuses them.
         turn["content"] = [b for b in turn["content"] if b.get("type") not in ("thinking", "redacted_thinking")]

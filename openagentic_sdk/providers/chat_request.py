@@ -113,6 +113,7 @@ class ToolNames:
         """The name to send: unchanged if it is usable and unique, else its usable characters and a digest."""
         if name not in self._sent:
             sent_name, seed = usable(name, self._max_chars), name
+            # Two tools may become the same name when their characters are replaced.
             while sent_name in self._real:
                 seed += "'"
                 sent_name = usable(f"{seed}.", self._max_chars)
@@ -289,6 +290,7 @@ class _Repair:
     def _result(
         self, call: Mapping[str, Any], new_id: str, results: dict[str, Message], media: list[Any]
     ) -> dict[str, Any]:
+        # Removed once used: a second call with the same id has no result of its own, and must not get this one.
         message = results.pop(str(call.get("id") or ""), None)
         content = NO_RESULT if message is None else message.get("content")
         if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
@@ -392,6 +394,7 @@ def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, An
     """A tool's entry in the vendor's form. `parameters` is always an object schema, even without parameters."""
     function, parameters = function_of(tool), parameters_of(tool)
     is_strict = quirks.strict_tools and function.get("strict")
+    # Strict mode requires `additionalProperties: false` even in a schema without properties.
     if is_strict and not parameters.get("properties"):
         parameters = _NOTHING
     accepted_form = accepted(names.vendor, parameters)
@@ -428,6 +431,7 @@ def encode_request(payload: Mapping[str, Any]) -> bytes:
 
     Images and files, which are long strings without escapes, bypass the JSON encoder: it would hold three copies of them.
     """
+    # Random, so that no text of the conversation can contain the mark.
     mark, long = os.urandom(12).hex(), list[str]()
     try:
         text = _dumps(_set_aside(payload, mark, long))
@@ -450,6 +454,8 @@ def encode_request(payload: Mapping[str, Any]) -> bytes:
 def _set_aside(value: Any, mark: str, long: list[str]) -> Any:
     """The value with each long string replaced by a mark; the strings are appended to `long` in order."""
     if isinstance(value, str):
+        # Only strings that JSON writes unchanged: those with quotes, backslashes or control characters need the
+        # encoder.
         if len(value) <= _LONG or not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:
             return value
         long.append(value)

@@ -401,6 +401,7 @@ class EndpointProvider(ABC):
 def _cost_in(headers: Mapping[str, str]) -> float | None:
     try:
         cost = read_json(headers["x-litellm-response-cost"])
+        # A header of the endpoint: `nan`, or an absurd number, would make every sum of costs wrong.
         return float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
     except (KeyError, ValueError, RecursionError):
         return None

@@ -44,6 +44,7 @@ class ChatProvider(EndpointProvider):
             origin=self.origin,
             stream=stream,
         )
+        # The same key for all requests of a session sends them to the machine that has their prefix in its cache.
         if self.quirks.cache_key and self._session.cache_key and "prompt_cache_key" not in self.settings.extra_body:
             payload["prompt_cache_key"] = self._session.cache_key
         assembler = ChatAssembler(
@@ -84,6 +85,7 @@ class ChatReading(Reading):
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         events = self._assembler.apply(chunk)
+        # Usage may follow, and so does `[DONE]`; some servers send neither, and keep the connection open.
         if self._assembler.has_finish_reason and self.linger_s is None:
             self.linger_s = LINGER_AFTER_FINISH_S
         return events

@@ -153,6 +153,8 @@ class OpenAIResponsesProvider(EndpointProvider):
             "previous_response_id": previous,
             "tools": definitions or None,
             "stream": True if stream else None,
+            # Without storage at the vendor, encrypted reasoning is the only form in which the next request can contain
+            # it.
             "include": ["reasoning.encrypted_content"] if self._wants_reasoning(model) else None,
             "prompt_cache_key": self._session.cache_key if quirks_for(self.base_url).cache_key else None,
             "reasoning": {key: value for key, value in reasoning.items() if value} or None,
@@ -263,6 +265,7 @@ class ResponseReading(Reading):
         index = self._find(item)
         place = len(self._items) if index is None else index
         self._put(place, item)
+        # The endpoint may end an item twice, and the last status counts: an incomplete call must not run.
         self._ended.discard(place)
         if _is_whole(item):
             self._ended.add(place)
@@ -348,6 +351,7 @@ class ResponseReading(Reading):
         """The index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
         target = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
         index = self._find(target)
+        # Some servers send arguments without announcing the call; its name then comes with the item at the end.
         if index is None and not self._items:
             self._put(0, {"type": "function_call", **target})
         place = len(self._items) - 1 if index is None else index
@@ -385,6 +389,8 @@ class ResponseReading(Reading):
             ]
             for item, kept_item in zip(self._items, kept_items, strict=True):
                 if item.get("type") == "message":
+                    # Instead of the text itself, which is in the conversation already: enough to divide it into the
+                    # same messages again.
                     kept_item["chars"] = len(_text_of([item]))
             extras["responses_items"] = kept_items
         return {**extras, "origin": self._origin} if extras else None
@@ -538,6 +544,7 @@ def _restored_items(
     for place, item in enumerate(kept_items):
         if item.get("type") == "reasoning":
             readable = item.get("encrypted_content") or item.get("content")
+            # The API refuses reasoning that is not followed by the item it led to.
             if readable and place < last:
                 items.append({key: value for key, value in item.items() if key != "status"})
         elif item.get("type") == "message":

@@ -100,6 +100,7 @@ class HttpCall:
                 part = (piece if raw is None else unquote_to_bytes(piece)).decode("utf-8")
             except UnicodeDecodeError:
                 raise RequestRefusedError(400, "the path is not UTF-8") from None
+            # An encoded slash, or dots, could mean another path to a proxy in front of this server.
             if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
                 raise RequestRefusedError(400, "the path contains characters that no path of this server contains")
             parts.append(part)
@@ -158,6 +159,7 @@ class HttpCall:
         """Respond with JSON; None sends no body."""
         body = b"" if value is None else dumps_json(value).encode("ascii")
         kind = [] if value is None else [(b"content-type", b"application/json")]
+        # Nothing in JSON is to be loaded or framed, even if a browser is made to open it as a page.
         policy = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
         extra_headers = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
         await self.reply_bytes(status, body, [*kind, policy, *extra_headers])
@@ -171,6 +173,7 @@ class HttpCall:
     async def stream(self) -> EventStream:
         """Start a response of server-sent events. Its headers are sent at once; a HEAD request receives only them."""
         await self._start(200, list(_STREAM))
+        # A comment at once: some proxies forward headers only together with the first bytes of the body.
         await self.send_piece(b"" if self.method == "HEAD" else b": hello\n\n", more=self.method != "HEAD")
         return EventStream(self, is_gone=self.method == "HEAD")
 
@@ -253,6 +256,7 @@ class EventStream:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._tell = None
         self._watch.cancel()
+        # After an error the body must not end properly, or the client would take the stream for complete.
         if kind is None and not self.is_gone:
             await self._call.send_piece(b"", more=False)
 

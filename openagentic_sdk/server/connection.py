@@ -131,6 +131,7 @@ class HttpConnection(asyncio.Protocol):
         """Send bytes, and wait while the send buffer is full."""
         self.put(data)
         if self._room is not None:
+            # Shared by all senders of the connection: cancelling one of them must not cancel the others' wait.
             await asyncio.shield(self._room)
 
     async def news(self, timeout_s: float | None = None) -> None:
@@ -215,6 +216,7 @@ class HttpConnection(asyncio.Protocol):
             return
         if head is None:
             loop = asyncio.get_running_loop()
+            # A byte now and then must not extend the time for the head.
             if self._timer is None or self._timer.when() > loop.time() + HEAD_S:
                 self._wait_at_most(HEAD_S)
             return

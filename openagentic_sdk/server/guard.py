@@ -63,7 +63,10 @@ class Guard:
         self._origins = frozenset(origin.lower() for origin in origins)
         # Cookies signed by one process are valid in all that have the token.
         secret = auth.encode() if isinstance(auth, str) else secrets.token_bytes(32)
+        # A key of its own, so that no cookie helps to guess the token.
         self._key = hashlib.sha256(b"openagentic-sdk cookie\0" + secret).digest()
+        # Cookies are shared by all ports of a host (RFC 6265, section 8.5): two servers there must not overwrite each
+        # other's.
         self._cookie_name = f"openagentic_{hashlib.sha256(self._key).hexdigest()[:8]}"
         self._tickets: dict[str, tuple[float, Principal]] = {}
 
@@ -92,6 +95,7 @@ class Guard:
                 403,
                 "pages of this origin may not send requests here: --allow-origin or app(origins=...) allows it",
             )
+        # A browser sends no Origin with a GET that a link or an image starts, but it sends this.
         if any(site.lower() not in ("none", "same-origin") for site in headers_named(scope, b"sec-fetch-site")):
             raise RequestRefusedError(403, "pages of other sites may not send requests here")
         return None
@@ -117,6 +121,7 @@ class Guard:
         else:
             answer = self._auth(scope)
             principal = await answer if inspect.isawaitable(answer) else answer
+        # A page of another origin, even a permitted one, must not act with the cookie of whoever visits it.
         if principal is None and foreign_page is None:
             principal = self._of_cookie(scope)
         if principal is not None and not isinstance(principal, Principal):
@@ -152,6 +157,7 @@ class Guard:
 
         `path` is where the application is mounted.
         """
+        # `pop` uses the ticket up even if it has expired, and never twice for two requests.
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None

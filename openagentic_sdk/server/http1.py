@@ -102,6 +102,8 @@ class RequestReader:
         seen = len(buffer) if end < 0 else end + 4
         at = buffer.find(b"\n", self._searched, seen)
         while at >= 0:
+            # RFC 9112, section 2.2, lets a server accept a bare LF; where a proxy does not, the two would see different
+            # requests.
             if at == 0 or buffer[at - 1] != 13:
                 raise RequestRefusedError(400, "a line of the head does not end with CRLF")
             at = buffer.find(b"\n", at + 1, seen)
@@ -184,36 +186,52 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         target = target or b"/"
     if target == b"*" and method != "OPTIONS":
         raise RequestRefusedError(400, "the target * is for OPTIONS only")
-    if len(lines) - 1 > MAX_HEADERS:
-        raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
-    headers: RawHeaders = []
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise RequestRefusedError(400, "a header is not NAME: VALUE on one line")
-        headers.append((name.lower(), value.strip(b" \t")))
-    once = {name: [value for key, value in headers if key == name] for name in _ONCE}
-    repeated = [name for name, values in once.items() if len(values) > 1]
-    if repeated:
-        raise RequestRefusedError(400, f"the header {repeated[0].decode()} appears twice")
-    if not once[b"host"]:
+    headers = _read_headers(lines[1:])
+    host, lengths, codings, expected = (
+        _values(headers, name) for name in (b"host", b"content-length", b"transfer-encoding", b"expect")
+    )
+    if not host:
         raise RequestRefusedError(400, "the header Host is missing")
-    if authority is not None and (target == b"*" or authority.lower() != once[b"host"][0].lower()):
+    if authority is not None and (target == b"*" or authority.lower() != host[0].lower()):
         # By RFC 9112 section 3.2.2 the target takes precedence over Host; a proxy may have used the other one.
         raise RequestRefusedError(400, "the request line and the header Host name different servers")
-    words = [word for key, value in headers if key == b"connection" for word in _words(value)]
-    expected = once[b"expect"]
     if expected and expected[0].lower() != b"100-continue":
         raise RequestRefusedError(417, "Expect supports 100-continue only")
+    words = [word for value in _values(headers, b"connection") for word in _words(value)]
     return RequestHead(
         method,
         target,
         minor,
         headers,
-        _body_length(once[b"content-length"], once[b"transfer-encoding"], minor),
+        _body_length(lengths, codings, minor),
+        # HTTP/1.0 persists only with `keep-alive`, which this server does not offer.
         is_kept=minor == 1 and b"close" not in words,
+        # A client of HTTP/1.0 knows no 100 Continue, and would take it for the response (RFC 9110, section 10.1.1).
         expects=bool(expected) and minor == 1,
     )
+
+
+def _read_headers(lines: list[bytes]) -> RawHeaders:
+    """Parse the headers, none of which may be ambiguous. Raises `RequestRefusedError`."""
+    if len(lines) > MAX_HEADERS:
+        raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
+    headers: RawHeaders = []
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        # The name excludes spaces: one before the colon, or at the start of a folded line, is refused (RFC 9112,
+        # section 5).
+        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise RequestRefusedError(400, "a header is not NAME: VALUE on one line")
+        headers.append((name.lower(), value.strip(b" \t")))
+    repeated = next((name for name in _ONCE if len(_values(headers, name)) > 1), None)
+    if repeated is not None:
+        raise RequestRefusedError(400, f"the header {repeated.decode()} appears twice")
+    return headers
+
+
+def _values(headers: RawHeaders, name: bytes) -> list[bytes]:
+    """All values of the header with this lower-case name."""
+    return [value for key, value in headers if key == name]
 
 
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
@@ -226,6 +244,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
         if codings[0].lower() != b"chunked":
             raise RequestRefusedError(501, "the only supported Transfer-Encoding is chunked")
         return None
+    # `int` would also accept a sign, underscores, blanks and the digits of other scripts.
     if lengths and not _LENGTH.fullmatch(lengths[0]):
         raise RequestRefusedError(400, "Content-Length is not a number")
     return int(lengths[0]) if lengths else 0
@@ -235,6 +254,7 @@ def response_head(status: int, headers: RawHeaders) -> bytes:
     """The head of a response. Raises `ValueError` for a header that contains a line end."""
     lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b""))]
     for name, value in headers:
+        # A value from a session or a model could otherwise add headers, or a whole response.
         if not name or any(byte in name + value for byte in b"\r\n\0"):
             raise ValueError(f"the header {name!r} cannot be sent")
         lines.append(name + b": " + value)

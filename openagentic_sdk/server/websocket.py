@@ -75,7 +75,9 @@ def close_frame(code: int, reason: str = "") -> bytes:
     if code == 1005:
         return frame(CLOSE, b"")
     return frame(
-        CLOSE, struct.pack("!H", code) + reason.encode("utf-8", "replace")[:123].decode("utf-8", "ignore").encode()
+        # A control frame has at most 125 bytes, two of which are the code; the cut must not divide a character.
+        CLOSE,
+        struct.pack("!H", code) + reason.encode("utf-8", "replace")[:123].decode("utf-8", "ignore").encode(),
     )
 
 
@@ -112,7 +114,7 @@ class FrameReader:
                 received = self._take(*frame)
                 if received is not None:
                     self.is_over = received.kind == "close"
-                    if received.kind in ("text", "bytes", "binary"):
+                    if received.kind in ("text", "binary"):
                         self._max_bytes = self._later_max_bytes
                     return received
         except BrokenFrameError:
@@ -143,12 +145,14 @@ class FrameReader:
             return None
         if size >= 126:
             size = int.from_bytes(buffer[2:start], "big")
+        # By the declared size, before the payload is buffered.
         if opcode < 8 and self._size + size > self._max_bytes:
             raise BrokenFrameError(1009, f"a message has more than {self._max_bytes} bytes")
         if len(buffer) < start + 4 + size:
             return None
         mask, payload = bytes(buffer[start : start + 4]), bytes(buffer[start + 4 : start + 4 + size])
         del buffer[: start + 4 + size]
+        # XOR of two large integers: a loop over the bytes in Python takes about twenty times as long.
         key = (mask * (size // 4 + 1))[:size]
         return is_final, opcode, (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
 
@@ -162,6 +166,7 @@ class FrameReader:
             if not payload:
                 return Received("close", "", 1005)
             code = int.from_bytes(payload[:2], "big")
+            # 1005, 1006 and 1015 describe a connection and must not be sent (RFC 6455, section 7.4.1).
             if len(payload) == 1 or not (code in _CODES or 3000 <= code <= 4999):
                 raise BrokenFrameError(1002, "a close frame has an invalid code")
             try:

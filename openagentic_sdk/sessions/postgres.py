@@ -160,6 +160,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         events = _packed(batch) if is_many else (batch.times[0], batch.lines[0])
         values = (epoch, holder, *columns, *fence, batch.expected_seq, *events)
         row = db.execute(_APPENDS[batch.moves, is_many], values).fetchone()
+        # `followed > now()`: somebody waits for events of this session.
         if row and row[0]:
             self._server.notifier.tell(at.id)
         return row is not None
@@ -236,6 +237,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         if not start or not start.isascii():
             return super().ids_beginning(start)
         command = "SELECT id FROM openagentic_sessions WHERE id >= %s AND id < %s ORDER BY id LIMIT %s"
+        # A range rather than LIKE: the index of ids has the collation "C", and a prefix may contain % and _.
         values = (start, start[:-1] + chr(ord(start[-1]) + 1), SOME_IDS)
         return (
             self._call(None, lambda db: [row[0] for row in db.execute(command, values)])
@@ -266,10 +268,12 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         for at in self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=key_query):
             with suppress(LogCorruptError, InvalidEventError, SessionNotFoundError):
                 row = at.head.summary if at.head.is_kept else self.kept_summary(at.id)
+                # Postgres stores neither lone surrogates nor U+0000 in a text.
                 texts[at.key] = summary_text(row).encode("utf-8", "replace").decode().replace("\0", " ")
         return texts
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        # The token stays the same for each attempt, so a message whose answer was lost is stored once.
         values = (session_id, uuid4(), dumps_message(message))
 
         def attempt(db: Any) -> int:
@@ -321,6 +325,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
         def fill(db: Any, at: SessionRow) -> None:
             nonlocal has_begun
+            # The events come from an iterator, which cannot be started again for a second attempt.
             if has_begun:
                 raise StorageError(
                     f"the connection to {self._server.where} broke: nothing was imported, so start the import again",

@@ -146,9 +146,12 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 start_summary(session_id, at.created_at, loads_json(metadata_json))
                 for metadata_json in (at.metadata, metadata)
             )
+            # Only some metadata is in the summary (cwd, parent, tenant); other changes leave the row of lists as it is.
             if new != old:
                 self._keep_summary(db, at.key, LogHead(self.fold_summary(session_id)))
                 changed = at.key
+        # After the transaction: the index has a lock of its own, and must never be waited for while the store is
+        # locked.
         if changed and not self._file.is_memory:
             self._index.unlist(changed)
 
@@ -209,6 +212,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def list_children(self, session_id: str) -> list[str]:
         with self._file.reading(session_id) as db:
             rows = db.execute(
+                # The index of children is partial, and SQLite uses it only for a query that repeats its condition.
                 "SELECT id FROM sessions WHERE parent = ? AND parent != 'null' AND is_child ORDER BY key",
                 (dumps_json(session_id),),
             )
@@ -234,6 +238,8 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             key, head = self._add(db, target_id, self._clock.now(), dict(metadata))
             db.execute(
                 "INSERT INTO events (place, updated, data) "
+                # A place is a session's key and a `seq` in one number, so adding a constant moves the events to another
+                # session.
                 "SELECT place + ?, updated, data FROM events WHERE place > ? AND place <= ?",
                 (place_of(key - source.key, 0), place_of(source.key, 0), place_of(source.key, at_seq)),
             )
@@ -255,6 +261,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         start = start_summary(check_session_id(session_id), created_at, metadata)
         if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
             raise SessionExistsError(session_id)
+        # Counted instead of a time: clocks may stand still or go back, and lists must keep their order.
         newest = "(SELECT coalesce(max(touched), 0) + 1 FROM sessions)"
         cursor = db.execute(
             f"INSERT INTO sessions (id, created_at, metadata, touched) VALUES (?, ?, ?, {newest})",
@@ -311,6 +318,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
         with self._file.transaction(at.id) as db:
             now = self._position_in(db, at.id)
+            # Somebody may have written while the log was folded: then the result is out of date.
             if (now.key, now.metadata, now.head.last_seq) == (at.key, at.metadata, folded.events):
                 self._keep_summary(db, at.key, LogHead(folded))
 
@@ -472,6 +480,7 @@ class _SqliteWriter(SessionWriter):
         self._store.keep_view(self.session_id, view)
 
     def close(self) -> None:
+        # A forked child inherits the writer: closing it there must not end the parent's claim.
         if not self.lease.is_held or self._pid != os.getpid():
             return
         # If this fails, the lease file still shows that the session is free.

@@ -397,6 +397,7 @@ class BashTool(BlockingTool):
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
         roots = _roots(ctx)
         if not self._trusts_git:
+            # git numbers the settings in variables (GIT_CONFIG_KEY_n), so ours continue after those of the caller.
             extra |= overruling(int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
         # A program in the workspace must not take the place of one that a rule allows by its name.
@@ -413,6 +414,7 @@ class BashTool(BlockingTool):
             argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
             env=environment,
             cwd=cwd,
+            # A secret that the cut divides could not be recognised: the margins keep it whole until it is masked.
             keep_bytes=self._max_output_bytes + (2 * CUT_MARGIN if ctx.services.get(Secrets).redact else 0),
             paths=output_paths(ctx.tool_use_id),
             file_bytes=self._max_file_bytes,
@@ -470,6 +472,7 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 @functools.cache
 def has_utf8_locale() -> bool:
     """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
+    # The length of an e with an acute accent, two bytes in UTF-8: 1 if bash counts characters.
     counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", os.fsdecode("\u00e9".encode())]
     try:
         result = subprocess.run(

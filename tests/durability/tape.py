@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.ground.frozen import frozen
-
-PAGE_BYTES = 4096
+from openagentic_sdk.testing import simulated_disk
+from openagentic_sdk.testing.simulated_disk import FileStep
 
 
 @frozen
@@ -100,58 +100,20 @@ class Tape(SystemDisk):
 
 
 def after_power_cut(base: bytes, steps: Sequence[TapeStep], rng: random.Random) -> bytes:
-    """One possible content of a file that safely held `base` before these steps, after a power cut.
+    """One possible content, after a power cut, of the file with the recorded name, which held `base` before these steps.
 
-    Everything up to the last sync is on disk. Each page written later may independently have any of its versions, or zeros
-    if it was never written before, and the length may be any that the file had or passed through. The same holds after a
-    failed sync; a page that would have been new then gets no second chance, unless it is cut off. If other files took the
-    name since the folder was last synced, the result may be any of them.
+    If other files took the name since the folder was last synced, it may be any of them.
     """
-    page_bytes = rng.choice((PAGE_BYTES, 512))
-    named = [0]
+    named_files = [0]
     for step in steps:
         if step.kind == "name":
-            named.append(step.file)
+            named_files.append(step.file)
         elif step.kind == "names":
-            named = named[-1:]
-    file = rng.choice(named)
-    on_disk = shown = b"" if file else base
-    versions, dirty, stuck = [on_disk], set[int](), set[int]()
-    for step in steps:
-        if step.file != file or step.kind in ("name", "names"):
-            continue
-        if step.kind in ("write", "cut"):
-            before, shown = shown, _apply(shown, step)
-            end = max(len(before), len(shown)) if step.kind == "cut" else step.offset + len(step.data)
-            dirty |= set(range(step.offset // page_bytes, -(-end // page_bytes)))
-            if step.kind == "cut":
-                stuck = {page for page in stuck if page * page_bytes < step.offset}
-            versions.append(shown)
-            continue
-        if step.kind == "sync":
-            on_disk = _mixed(on_disk, [shown], len(shown), dirty - stuck, page_bytes, rng)
-        else:
-            was, size = len(on_disk), len(rng.choice(versions))
-            on_disk = _mixed(on_disk, versions, size, dirty - stuck, page_bytes, rng)
-            stuck |= {page for page in dirty if page * page_bytes >= was}
-        versions, dirty = [on_disk], set()
-    lengths = [len(version) for version in versions]
-    size = rng.choice(lengths) if rng.random() < 0.5 else rng.randint(min(lengths), max(lengths))
-    return _mixed(on_disk, versions, size, dirty - stuck, page_bytes, rng)
-
-
-def _mixed(
-    on_disk: bytes, ages: Sequence[bytes], size: int, dirty: set[int], page_bytes: int, rng: random.Random
-) -> bytes:
-    """The file with a random version of each dirty page; all other pages are as on disk."""
-    pages = []
-    for number, start in enumerate(range(0, size, page_bytes)):
-        age = rng.choice(ages) if number in dirty else on_disk
-        pages.append(age[start : start + page_bytes].ljust(page_bytes, b"\0"))
-    return b"".join(pages)[:size]
-
-
-def _apply(content: bytes, step: TapeStep) -> bytes:
-    if step.kind == "write":
-        return content[: step.offset].ljust(step.offset, b"\0") + step.data + content[step.offset + len(step.data) :]
-    return content[: step.offset]
+            named_files = named_files[-1:]
+    file = rng.choice(named_files)
+    own = [
+        FileStep(step.kind, step.offset, step.data)
+        for step in steps
+        if step.file == file and step.kind not in ("name", "names")
+    ]
+    return simulated_disk.after_power_cut(b"" if file else base, own, rng)

@@ -161,18 +161,13 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         with event_loop() as runner:
             while True:
                 code, result = _play(runner, replace(options, **place), message, printer)
+                progress = _progress_of(store, session)
                 if isinstance(printer, ProgressPrinter):
                     printer.end()
-                progress = _progress_of(store, session)
-                if not progress.is_workflow and isinstance(printer, ProgressPrinter):
-                    progress = printer.progress  # the store was removed or renamed while the workflow ran
-                if code != WAITING or asker is None or not progress.questions:
+                    # The store may have been removed or renamed while the workflow ran.
+                    progress = progress if progress.is_workflow else printer.progress
+                if code != WAITING or asker is None or not _ask_one(runner, asker, store, session, progress):
                     break
-                question = next(iter(progress.questions.values()))
-                answer = runner.run(asker(question))
-                if not answer:
-                    break
-                runner.run(answer_questions(store, session, {question.question_id: answer}))
                 place, message = {"resume": session}, None
     if not args.json:
         screen.lines(_outcome(progress, screen))
@@ -184,6 +179,18 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         how += ["--app-dir", args.app_dir] if args.app_dir else []
         print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
+
+
+def _ask_one(
+    runner: asyncio.Runner, asker: Asker, store: SessionStore, session: str, progress: WorkflowProgress
+) -> bool:
+    """Ask the person the first open question, and store the answer; return whether there was one."""
+    question = next(iter(progress.questions.values()), None)
+    answer = None if question is None else runner.run(asker(question))
+    if question is None or not answer:
+        return False
+    runner.run(answer_questions(store, session, {question.question_id: answer}))
+    return True
 
 
 def _first_message(

@@ -62,6 +62,7 @@ class Promise(Generic[R]):
         if self.is_done:
             return
         self.is_done, self._value, self.error = True, value, error
+        # Replaced first: a waiter may call `when_done` of this promise again.
         waiters, self._waiters = self._waiters, []
         for wake in waiters:
             wake()
@@ -107,6 +108,7 @@ class Branch(Promise[Any]):
             return
         self.is_cancelled = True
         if not self._has_begun:
+            # A coroutine that never began has nothing to clean up, and `throw` would run none of its code either.
             self._work.close()
             self.finish(error=CancelledError())
         elif self._waits_for is None or self._waits_for.is_done:
@@ -186,6 +188,8 @@ class Together(Promise[list[Any]]):
     ) -> None:
         super().__init__(body)
         check_settings({"limit": limit}, {"limit": or_none(number(1, whole=True))}, "flow.gather: ")
+        # Members beyond the limit may never begin, and Python warns about a coroutine that is neither awaited nor
+        # closed.
         body.works.update(filter(iscoroutine, members))
         for member in members:
             body.idle.pop(member, None) if isinstance(member, Promise) else None
@@ -244,6 +248,7 @@ class Together(Promise[list[Any]]):
             for each in self._members[len(self._begun) :]:
                 if iscoroutine(each):
                     each.close()
+            # They end in their turn: the failure is raised only once none of them is running (`_go_on`).
             for member in self._begun:
                 member.cancel()
         self._go_on()

@@ -79,6 +79,7 @@ async def run_elsewhere(
     try:
         end = await _end(make, run, record, _event(placed))
     except CancelledError:
+        # A step itself, so that the cancellation is recorded, and repeated after a crash.
         await make(StepPlan(name="cancel_run", input={"run": record["run"]}, work=_cancelling(run)))
         raise
     if end["stop_reason"] != "end":

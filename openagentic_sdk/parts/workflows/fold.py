@@ -84,6 +84,7 @@ class StepsFold(Fold):
                 self.calls[event.tool_use_id] = view.calls[event.tool_use_id]
                 self.ended = None
             case ToolResult() if (record := self.calls.get(event.tool_use_id)) is not None:
+                # The first result counts: the body has already received it.
                 record.result = record.result or event
                 self.finished += 1
                 if record.use.name == "publish" and record.started is None:
@@ -103,6 +104,7 @@ class StepsFold(Fold):
 
     def _rewind(self, to_seq: int) -> None:
         """Forget what was undone; a call that was made before that event, and ended after it, is open again."""
+        # The steps from a checkpoint are expanded to records, because the rewind may remove some of them.
         self.calls = {call_id: call for call_id in self.ids() if (call := self.find(call_id)) is not None}
         self._kept = {}
         if self.ended is not None and (self.ended.seq or 0) > to_seq:

@@ -131,6 +131,8 @@ def deliver(
                 continue
             with suppress(SessionLockedError):  # the run that holds it checks the inbox before it parks
                 store.append_event(above, notice)
+    # Without an id of the caller's, nothing stored means that the first attempt had stored it, and only its response was
+    # lost.
     return bool(stored_events) or event_id is None
 
 
@@ -256,6 +258,7 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionV
         event.name in awaited_names and event.seq not in steps.taken for event in read_inbox(store, session_id, seal)
     ):
         return True
+    # A foreign log could name any session here, and the events of that are not this workflow's.
     inside = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
     with suppress(SessionError):
         return any(has_arrived(store, child_id, seal) for child_id in inside)
@@ -264,6 +267,7 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionV
 
 def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
     """A session, and the sessions that it is inside."""
+    # Metadata is not signed: a forged parent could close a circle.
     seen: set[str] = set()
     while session_id and session_id not in seen:
         seen.add(session_id)
@@ -286,6 +290,7 @@ class Park:
         park: Park | None = None
         for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _LOOKED_AT)):
             if isinstance(event, SystemInit):
+                # A later run has begun, so whatever the earlier one waited for is out of date.
                 parked_data = park = None
             elif isinstance(event, PartState) and event.part == PARKED:
                 parked_data = event.data

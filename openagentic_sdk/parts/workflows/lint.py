@@ -104,6 +104,7 @@ def _rule_for(name: str, arguments: int) -> _LintRule | None:
     rule, head = _CALLS.get(name), name
     while name not in _CALLS and "." in head:
         head, _, tail = head.rpartition(".")
+        # A method of a value, such as `set().pop`: a rule for the module of the class does not apply to it.
         if "()" in tail:
             return None
         if f"{head}.*" in _CALLS:
@@ -145,6 +146,7 @@ class _Scope:
             if name in scope.names:
                 return scope.names[name]
             for star in scope.stars:
+                # With a single star import, every unknown name that is not a builtin must come from it.
                 is_only = len(scope.stars) == 1 and f"{star}.*" in _CALLS and not hasattr(builtins, name)
                 if is_only or f"{star}.{name}" in _CALLS or f"{star}.{name}" in _READS:
                     return f"{star}.{name}"
@@ -210,6 +212,7 @@ class _Module:
         self.workflows: list[str] = []
         self._tree = ast.parse(source, path)
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+        # Not `splitlines`, which also splits at form feeds and U+2028: the numbers would differ from those of `ast`.
         self._lines = io.TextIOWrapper(io.BytesIO(source), encoding).read().split("\n")
         self._findings: dict[tuple[int, int, str], LintFinding] = {}
         self._allowed = {
@@ -251,8 +254,10 @@ class _Module:
             if (kinds := self._allowed.get(line)) is not None and (not kinds or kind in kinds):
                 return
         text = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""
+        # `ast` counts columns in bytes of UTF-8, and editors count characters.
         column = len(text.encode()[: node.col_offset].decode(errors="replace")) + 1
         finding = LintFinding(self.path, node.lineno, column, kind, message, function, workflow)
+        # Several workflows may call the same function: its findings are reported once, for the first of them.
         self._findings.setdefault((node.lineno, column, message), finding)
 
 
@@ -338,6 +343,7 @@ class _Body(ast.NodeVisitor):
             case ast.BoolOp(values=values):
                 return next((result for value in values if (result := self.infer(value))), None)
             case ast.Set(elts=elements):
+                # Hashes of integers are the same in every process, unlike those of strings (PYTHONHASHSEED).
                 is_numbers = all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in elements)
                 return None if is_numbers else _SET
             case ast.SetComp():
@@ -349,6 +355,7 @@ class _Body(ast.NodeVisitor):
         return None
 
     def _is_set_like(self, node: ast.expr) -> bool:
+        # `keys()` and `items()` combined with an operator are a set; without one they keep the order of the dict.
         is_view = (
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "items")
         )
@@ -432,6 +439,7 @@ class _Body(ast.NodeVisitor):
             scope.names[positional[0]] = scope.names[positional[0]] or _FLOW
         if call is not None:
             keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            # After a starred argument, the positions of the others are unknown.
             plain = [] if any(isinstance(value, ast.Starred) for value in call.args) else call.args
             for name, value in [*zip(positional, plain, strict=False), *keywords.items()]:
                 if name in scope.names:
@@ -460,6 +468,7 @@ class _Body(ast.NodeVisitor):
                 self._scope.names[each.asname or each.name] = f"{source}.{each.name}"
 
     def visit_Assign(self, node: ast.Assign) -> None:
+        # A lambda is checked where it is called: only naming it does nothing.
         if not isinstance(node.value, ast.Lambda):
             self.visit(node.value)
         value = self.infer(node.value)
@@ -542,6 +551,8 @@ class _Body(ast.NodeVisitor):
         self.visit(node.value)
 
     def _visit_comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        # The result has no order, so that of its source is harmless, unless it is awaited: then steps are created in
+        # that order.
         is_set = isinstance(node, ast.SetComp) and not any(isinstance(each, ast.Await) for each in ast.walk(node))
         outside, self._scope = self._scope, _Scope(self._scope)
         for part in node.generators:
@@ -583,6 +594,7 @@ class _Body(ast.NodeVisitor):
             while isinstance(function, ast.Call) and self.infer(function.func) == "functools.partial" and function.args:
                 arguments += [*function.args[1:], *(keyword.value for keyword in function.keywords)]
                 function = function.args[0]
+            # An expression that computes the step's function is evaluated by the body itself.
             if not isinstance(function, ast.Name | ast.Attribute | ast.Lambda):
                 arguments.append(function)
         for value in (*arguments, *(keyword.value for keyword in node.keywords)):
@@ -632,6 +644,8 @@ class _Body(ast.NodeVisitor):
         scope = _function_scope(node, local.scope)
         self.bind_arguments(node, scope, local.owner, call)
         argument_values = (scope.names[argument.arg] for argument in _arguments(node))
+        # The same function is followed again for other values of its parameters, and never twice for the same:
+        # recursion ends.
         key = (node, *(value.node if isinstance(value, _Local) else value for value in argument_values))
         if key in self._seen or not self._workflow:
             return

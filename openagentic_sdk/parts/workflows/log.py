@@ -37,6 +37,7 @@ class WorkflowLog:
         try:
             check_record(number, plan, at, record, self._run.parts.masked)
         except WorkflowChangedError as error:
+            # The body may catch the error that is raised, but not this record of it.
             self.failure = self.failure or error
             raise
 
@@ -46,6 +47,7 @@ class WorkflowLog:
         if not (isinstance(output, Mapping) and output.get("truncated") is True and "blob" in output):
             return output
         data = await off_loop(True, self._run.agent.store.read_blob, self._run.session_id, output["blob"])
+        # A function may return text with lone surrogates, and JSON of the log can express them.
         text = data.decode("utf-8", "surrogatepass")
         return text if (result.meta or {}).get("is_text") else loads_json(text)
 
@@ -78,9 +80,12 @@ class WorkflowLog:
         log.
         """
         fold = self.fold
+        # Each cut writes all finished steps, so cuts grow rarer as the history grows, and their sum stays proportional
+        # to it.
         if fold.finished < steps or fold.finished * 8 < len(fold.ids()):
             return
         open_seqs = [record.use.seq or 0 for record in fold.calls.values() if record.result is None]
+        # A call must not be separated from its result, so the cut ends before the first call that has none.
         up_to = min(open_seqs, default=(self._run.view.events[-1].seq or 0) + 1) - 1
         fold.finished = 0
         if up_to > self._run.view.conversation.horizon:

@@ -137,6 +137,7 @@ class WorkflowPart(PackagePart):
         run, ended = self.run, self.log.fold.ended
         self.work.known_steps = run.parts.services.find(KnownSteps)
         if ended is not None and not self._rules.replays:
+            # The workflow ended in an earlier run: its body is not driven again, and its code may have changed since.
             run.view.last_text, self._value = ended.final_text, ended.structured_output
             raise RunStopped("end")
         while True:
@@ -168,6 +169,7 @@ class WorkflowPart(PackagePart):
         text = self._value if self._rules.gives_text else dumps_json(self._value)
         if self._rules.replays:
             masked, ended = self.run.parts.masked(text), self.log.fold.ended
+            # The text in the log may be masked.
             if ended is not None and ended.final_text not in (text, masked):
                 raise WorkflowChangedError(
                     f"the workflow ended with {shortened(ended.final_text, 300)}, and its body ends with "
@@ -249,6 +251,7 @@ class WorkflowPart(PackagePart):
         await work.flush()
         if work.due or self.body.ready or self.log.failure is not None:
             return
+        # Once more before parking: an event that arrived since the last look must not wait for the next resume.
         if (not work.tasks and work.nearest_s > HOLD_S) or asyncio.get_running_loop().time() >= work.looks_at:
             await work.look_in_inbox()
             if work.due or work.nearest_s <= 0 or self.log.failure is not None:
@@ -277,6 +280,7 @@ class WorkflowPart(PackagePart):
         """The times at which workflows inside this one continue by themselves."""
         run, times = self.run, list[float]()
         for started in run.view.fold(SubagentsFold).open.values():
+            # A child whose session was deleted has no time to wake up at.
             with suppress(SessionError):
                 park = Park.read(cast(SessionStore, run.agent.store), started.child_session_id)
                 times += [park.wake_at] if park is not None and park.wake_at is not None else []

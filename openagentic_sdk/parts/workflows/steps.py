@@ -147,6 +147,7 @@ class Step(Promise[Any]):
             except Exception as error:  # noqa: BLE001 - the caller's own types may raise anything
                 text = f"step {self.number} ({self.plan.name}): its result cannot be read: {error}"
                 self.finish(error=StepFailedError(text, step=self.number, error_type=type(error).__name__))
+        # The body did not cancel it: its run was stopped, and the next one continues.
         elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
             self.try_again(self.recorded_due)
         elif result.error_message == IN_DOUBT and self._may_repeat and self.attempt < MAX_CALLS:
@@ -176,6 +177,8 @@ class Step(Promise[Any]):
     @property
     def _may_repeat(self) -> bool:
         started = None if self.record is None else self.record.started
+        # Both the recorded and the present effect: code that was changed to `unsafe` must not repeat, nor may code that
+        # no longer is.
         return started is not None and started.effect in REPEATABLE and self.plan.effect in REPEATABLE
 
     def _fail(self, kind: type[StepFailedError], what: str, result: ToolResult) -> None:
@@ -186,6 +189,7 @@ class Step(Promise[Any]):
 def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, masked: Callable[[Any], Any]) -> None:
     """Compare a newly created step with the record of its number in the log. Raises `WorkflowChangedError`."""
     use = record.use
+    # The log contains the masked input, and the body creates the step with the secret itself.
     if use.name == plan.name and (use.input == plan.input or use.input == masked(plan.input)):
         return
     recorded_step, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
@@ -208,6 +212,7 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
     """
     for call_id in steps.ids():
         number = call_id.partition("_")[0]
+        # A body may stop calling `version` once no session needs the old branch; a cancellation is no step of the body.
         if number in body_steps or call_id == CANCELLED or "v-" in number:
             continue
         record = steps.find(call_id)

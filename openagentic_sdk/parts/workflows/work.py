@@ -103,6 +103,7 @@ class StepsAtWork(StepLedger):
             step.attempt, record = step.attempt + 1, later
         step.record = record
         if record is not None:
+            # `check` also sets `failure`, which ends the run even if the body would catch the error.
             with suppress(WorkflowChangedError):
                 self._log.check(step.number, step.plan, step.at, record)
             if self._log.failure is not None:
@@ -151,6 +152,7 @@ class StepsAtWork(StepLedger):
             self._start(step)
 
     def _start(self, step: Step) -> None:
+        # A step without a record starts a task even if it has to wait, because the task records it.
         if self.wait_s(step) > 0 and step.record is not None:
             self.waiting.append(step)
             return
@@ -161,6 +163,7 @@ class StepsAtWork(StepLedger):
     def wait_s(self, step: Step) -> float:
         """Seconds until the step may run; infinite if it waits for an event."""
         due, plan = step.recorded_due, step.plan
+        # A what-if has the recorded result already, and must not wait for its time again.
         if self.known_steps is not None and self.known_steps.has(plan.name, plan.input):
             return 0.0
         if step.plan.event is not None and step.event is None:
@@ -204,6 +207,7 @@ class StepsAtWork(StepLedger):
         with suppress(SessionNotFoundError):
             await off_loop(True, self._inbox.catch_up, agent.store, agent.seal)
         taken_seqs = self._log.fold.taken
+        # An event that was assigned counts as received only once the step's result is in the log (`taken`).
         assigned_seqs = {step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event}
         self._inbox.delivered = [event for event in self._inbox.delivered if event.seq not in taken_seqs]
         for event in self._inbox.delivered:
@@ -223,6 +227,7 @@ class StepsAtWork(StepLedger):
         The call of a repeatable step is stored together with its start, and its result together with whatever follows from
         it.
         """
+        # A hook may act on an event as soon as it is called, so what led to the event must be in the log by then.
         if self._run.agent.hooks.are_any or not self._is_open or len(events) > 1:
             return False
         (event,) = events

@@ -48,6 +48,7 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
     environ = os.environ if environ is None else environ
     profile_name = profile or environ.get("AWS_PROFILE")
     access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    # A profile that the caller names takes precedence over keys of the environment, as in AWS's own tools.
     if access and secret and not profile:
         return AwsCredentials(access, secret, environ.get("AWS_SESSION_TOKEN") or None)
     section = read_profile(profile_name or "default", environ)
@@ -114,6 +115,7 @@ def sign(
     added = {"X-Amz-Date": stamp}
     if credentials.session_token:
         added["X-Amz-Security-Token"] = credentials.session_token
+    # The canonical form of a header: lower-case name, no blanks at the ends, runs of blanks as one.
     signed = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
     default_port = {"https": 443, "http": 80}.get(parts.scheme)
     signed["host"] = parts.hostname or "" if parts.port in (None, default_port) else f"{parts.hostname}:{parts.port}"

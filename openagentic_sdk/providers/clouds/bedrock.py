@@ -91,6 +91,7 @@ class BedrockEndpoint(EndpointProvider):
         return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        # An API key, or a header of the caller's own, replaces the signature: a request has one Authorization.
         if any(name.lower() == "authorization" for name in headers):
             return headers
         source = self._credentials
@@ -98,6 +99,7 @@ class BedrockEndpoint(EndpointProvider):
             credentials = await self._chain.credentials()
         else:
             credentials = await call(source, "credentials") if callable(source) else source
+        # Few headers, because a proxy may change or add others, and a changed signed header invalidates the request.
         content_type = {name: value for name, value in headers.items() if name.lower() == "content-type"}
         method = "POST" if body else "GET"
         signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)

@@ -223,6 +223,7 @@ class ConverseReading(Reading):
             return None
         ids = iter(call_ids)
         kept_blocks = [
+            # Only the id: name and input are in the conversation, and may have been changed there.
             {"toolUse": {"toolUseId": next(ids)}} if block.get("toolUse") and place not in done_there else block
             for place, block in blocks
         ]
@@ -247,6 +248,7 @@ def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict
             blocks = _assistant_blocks(message)
         elif role == "tool":
             status = {"status": "error"} if message.get("is_error") else {}
+            # The API refuses a result without content.
             result_blocks = _blocks(content) or [{"text": "(no output)"}]
             blocks = [{"toolResult": {"toolUseId": message["tool_call_id"], "content": result_blocks, **status}}]
         else:

@@ -46,6 +46,7 @@ class EventStreamDecoder:
         events = []
         while len(self._rest) >= _PRELUDE.size:
             total, header_bytes, crc = _PRELUDE.unpack_from(self._rest)
+            # The head's own checksum first: with a damaged length, this would wait for bytes that never come.
             if crc != crc32(self._rest[:8]) or not _OVERHEAD + header_bytes <= total <= MAX_EVENT_BYTES:
                 raise ProviderResponseError("the endpoint's event stream is damaged: a message's head is not valid")
             if len(self._rest) < total:

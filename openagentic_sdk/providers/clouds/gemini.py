@@ -175,6 +175,7 @@ class GeminiReading(Reading):
         feedback = as_mapping(chunk.get("promptFeedback"))
         self._blocked = str(feedback["blockReason"]) if feedback.get("blockReason") else self._blocked
         candidates = as_mappings(chunk.get("candidates"))
+        # Only the first candidate: with several, their parts would be mixed into one answer.
         first: Mapping[str, Any] = next((one for one in candidates if one.get("index", 0) == 0), {})
         events: list[StreamEvent] = []
         for part in as_mappings(as_mapping(first.get("content")).get("parts")):
@@ -258,6 +259,7 @@ class GeminiReading(Reading):
 
     def _take_piece(self, part: dict[str, Any], piece: Mapping[str, Any]) -> None:
         """Assemble a call that arrives in pieces (`streamFunctionCallArguments`, which `extra_body` can request)."""
+        # Only the first piece of a call contains its name, so a name begins another call.
         if self._pieces is None or piece.get("name"):
             self._pieces = CallInPieces()
             self._parts.append({**part, "functionCall": self._pieces.call})

@@ -86,6 +86,7 @@ def vertex_place(project: str | None, region: str | None) -> tuple[str, str]:
     """The path of a project in a region, and the base URL that serves it."""
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT") or ""
     region = region or os.environ.get("GOOGLE_CLOUD_LOCATION") or ""
+    # Both become part of the address: a project such as `x/../y`, or a region with a dot, would send the token elsewhere.
     for field, value, variable in (
         ("project", project, "GOOGLE_CLOUD_PROJECT"),
         ("region", region, "GOOGLE_CLOUD_LOCATION"),

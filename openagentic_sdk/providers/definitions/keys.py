@@ -23,6 +23,7 @@ def sent_keys(schema: Mapping[str, Any], pattern: str) -> dict[str, str]:
     }
     used_names = {name for name in names if re.fullmatch(pattern, name)}
     sent_by_name: dict[str, str] = {}
+    # Sorted, so that the same schema always gets the same names: prompt caches depend on it.
     for name in sorted(names - used_names):
         plain, seed = re.sub("[^a-zA-Z0-9_]+", "_", name)[: _KEPT_CHARS - 1].strip("_"), name
         while not sent_by_name.get(name) or sent_by_name[name] in used_names:
@@ -77,6 +78,7 @@ class KeyNames:
             for key, item in value.items():
                 renamed, own = name(key, schemas_by_key)
                 below = read(item, schemas_by_key.get(own) or _others(parts))
+                # A model may have used both names of a property: neither value may replace the other.
                 mapping[key if renamed != key and renamed in value else renamed] = below
             return mapping
 
@@ -84,6 +86,7 @@ class KeyNames:
             return arguments
         try:
             result: Mapping[str, Any] = read(arguments, [self.schema])
+        # Arguments are the model's, of any depth: names at a depth that no tool has stay as they are.
         except RecursionError:
             return arguments
         return result

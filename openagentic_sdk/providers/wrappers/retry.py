@@ -118,6 +118,8 @@ class RetryingProvider(AroundProvider):
         mid_answer: bool,
     ) -> AsyncGenerator[StreamEvent, None]:
         provider = self.provider
+        # One key for all attempts: an endpoint that finished the first one, and whose answer was lost, need not bill it
+        # again.
         if isinstance(provider, KeyedProvider):
             provider = provider.with_idempotency_key(os.urandom(16).hex())
         began = self._clock.monotonic()
@@ -197,6 +199,8 @@ def _reset_s(text: str, now: float) -> float | None:
     if number is not None:
         if number > 1e11:
             number /= 1000
+        # Vendors use the same header for a duration and for a time: 1e8 seconds are three years, and epoch seconds
+        # passed that in 1973.
         return max(0.0, number - now) if number > 1e8 else number
     match = re.fullmatch(_DURATION, text)
     if match and any(match.groups()):
@@ -223,4 +227,5 @@ def _until_date(text: str, now: float) -> float | None:
 
 def _number(text: str) -> float | None:
     text = text.strip()
+    # Not `float` alone, which also accepts `nan`, `inf` and underscores.
     return float(text) if re.fullmatch(r"\d{1,18}(\.\d{1,18})?|\.\d{1,18}", text) else None

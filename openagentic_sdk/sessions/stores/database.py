@@ -132,6 +132,7 @@ class DatabaseStore(SessionStore):
             self._position(session_id)
         except SessionNotFoundError:
             return False
+        # Damaged, so it exists: only `SessionNotFoundError` means that it does not.
         except LogCorruptError:
             return True
         return True

@@ -38,6 +38,7 @@ class Holder:
 
     def __init__(self, renew: Callable[[str], None]) -> None:
         number = os.urandom(16).hex()
+        # A random number, since process ids repeat, and different hosts and containers have the same ones.
         self.name = f"{number} process {os.getpid()} on {socket.gethostname()}"
         self._renew = renew
         self._guard = threading.Condition()
@@ -97,6 +98,7 @@ class Holder:
             self._file.release()
 
     def _beat(self) -> None:
+        # From before the request: the server's lease begins later than this, never earlier.
         began = time.monotonic()
         self._renew(self.name)
         self._renewed = began
@@ -116,6 +118,7 @@ class Holder:
                     releases, self._unreleased = [*releases, *self._unreleased], []
                 while releases:
                     releases[0]()
+                    # Removed only after it succeeded: an error leaves it, and those after it, for the next beat.
                     releases.pop(0)
             with self._guard:
                 self._unreleased.extend(releases)
@@ -139,4 +142,5 @@ def _folder() -> Path | None:
         info = folder.lstat()
     except OSError:
         return None
+    # In a shared temporary folder, anybody may have created this name first: a link, or a folder with forged locks.
     return folder if stat.S_ISDIR(info.st_mode) and (not hasattr(os, "getuid") or info.st_uid == user) else None

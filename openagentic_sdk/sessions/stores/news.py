@@ -91,6 +91,7 @@ class News:
             }
 
         try:
+            # A session that is followed already is known to the listener: only new ones cost a request.
             self._begin({name: entry for name, entry in entries.items() if entry.last_seq < 0})
             with self._changed:
                 if not self._running:
@@ -167,6 +168,7 @@ class News:
     def _ask_again(self) -> None:
         soon = time.monotonic() + FOLLOW_S / 2
         with self._changed:
+            # Half the time before it ends, so that one failed attempt does not lose notifications.
             due = [name for name, entry in self._followed.items() if 0 < entry.asked_until < soon]
         if due:
             self._source.follow(due, self._channel, FOLLOW_S)

@@ -165,9 +165,12 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
         """The writer after that position; None if another writer was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
+        # Before the server is asked: the heartbeat must already run if the claim takes effect and its answer is lost.
         holder.claim(at.key, epoch)
         try:
             if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
+                # Read again: the row may have changed between the first reading and the claim, and this is the writer's
+                # starting point.
                 now = self._position(at.id)
                 if (now.key, now.epoch, now.holder) == (at.key, epoch, holder.name):
                     return RemoteWriter(self, now, holder)
@@ -191,6 +194,8 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         if not at.holder or at.lease_left_s <= 0:
             return None
         holder = self._server.holder
+        # Its own lease says nothing about this process's own claims: it may have a claim without a writer, whose answer
+        # was lost.
         if at.holder == holder.name:
             is_ours = holder.holds(at.key, at.epoch)
             return SessionLockedError(at.id, "another run of this process") if is_ours else None
@@ -277,6 +282,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
                 if sent_row is None:
                     raise
                 return
+            # Deleted by the previous attempt; this is a new session with the same id.
             if sent_row is not None and sent_row.key != at.key:
                 return
             self._refuse_if_held(at)
@@ -417,6 +423,8 @@ class RemoteWriter(SessionWriter):
         at = self._at
         try:
             self._store._release(at)
+            # A weak reference: the release is remembered for a thousand sessions, and must not keep a store that nobody
+            # uses.
             self._holder.released(partial(_release_through, ref(self._store), at))
         except SessionError:
             # The server is unreachable: release the session here now, and on the server with a heartbeat.

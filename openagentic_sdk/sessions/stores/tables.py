@@ -115,6 +115,7 @@ class TableStore(ABC):
             raise SessionNotFoundError(session_id)
         tables, name = self.tables(), json_sha256(request_id)
         claimed = partial(tables.read, _CLAIMED.format(sessions=tables.sessions), (name,))
+        # Read first: nearly every repeated request was claimed long ago, and reading takes no lock.
         if not (rows := claimed()):
             command = _CLAIM.format(sessions=tables.sessions)
             tables.change(lambda execute: execute(command, (name, session_id)), durable=True)

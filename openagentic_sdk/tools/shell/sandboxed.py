@@ -156,6 +156,7 @@ class BashSandbox:
         roots = (*policy.roots, *policy.git_dirs)
         on_copy = report.overlay and not direct and (self.mode != "off" or self.effects is not None)
         if on_copy and self.effects is None:
+            # Effects were not requested, so where a copy is impossible the command writes directly.
             on_copy = report.level == "namespaces" and all(map(_takes_overlay, roots))
         if not on_copy and (self.mode == "off" or report.level == "none"):
             yield ConfinedCommand(notes=[self.protection(report)])
@@ -452,6 +453,7 @@ def _takes_overlay(root: str) -> bool:
             places = [line.split()[4] for line in file]
     except OSError:
         places = []
+    # An overlay shows the empty folder below a mount point instead of what is mounted on it.
     if any(place != root and is_within(place, root) for place in places):
         return False
     with ExitStack() as stack:
@@ -496,6 +498,8 @@ def _temporary_folders(roots: Sequence[str]) -> list[str]:
 
     folders = [os.path.realpath(path) for path in (tempfile.gettempdir(), "/tmp", "/var/tmp") if os.path.isdir(path)]
     home = os.path.realpath(os.path.expanduser("~"))
+    # The run's own temporary folder is mounted over each of these: over the root, or over a parent of the home folder, it
+    # would hide everything.
     folders = [path for path in dict.fromkeys(folders) if path != "/" and not is_within(home, path)]
     return [path for path in folders if not any(is_within(path, root) for root in roots)]
 

@@ -116,6 +116,7 @@ def search_index(
         "JOIN openagentic_events ON openagentic_events.session = found.session AND openagentic_events.seq = found.seq "
         f"WHERE {matches} AND tenant = coalesce(%s, tenant) ORDER BY touched DESC, found.seq LIMIT %s"
     )
+    # Words consist of letters and digits, so none contains a sign of LIKE.
     patterns = [f"% {word}%" for word in words]
     values = (*patterns, tenant, max(0, limit))
     return search_hits(call(None, lambda db: db.execute(command, values).fetchall()), words)
@@ -157,6 +158,7 @@ def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_
     whole_rows: list[_StaleRow] = []
     first_seqs, erased_keys = {row.key: row.seq for row in rows}, list[int]()
     waiting = list(rows)
+    # One batch of each session per round, so that a step of a long log is no larger than that of a short one.
     while waiting:
         whole_rows += [row for row in waiting if row.seq >= row.last_seq]
         waiting = [row for row in waiting if row.seq < row.last_seq]

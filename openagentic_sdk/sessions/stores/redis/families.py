@@ -71,6 +71,7 @@ class RedisFamilies(FamilyTable):
             rank += _LOOKED_AT
         # Sessions created meanwhile are after `reached`.
         living = self._call(None, lambda client: client.zcount(self._all[0], "-inf", (reached or b"0").decode()))
+        # More sessions are counted than exist: an older version deleted some and marked none of them.
         if is_due or counted + len(marks) - len(self.read(_STATE, marks)) > living:
             cursor = 0
             while cursor := self._run("sums_gone", [self._index, cursor]):

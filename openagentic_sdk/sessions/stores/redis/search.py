@@ -347,6 +347,7 @@ def _docs(events: Iterable[Event]) -> Iterator[str]:
 
 def _range(word: str) -> tuple[bytes, bytes]:
     start = word[:WORD_CHARS].encode("utf-8", "replace")
+    # The byte 255 is in no UTF-8 text, so the range ends after every word with this beginning.
     return b"[" + start, b"(" + start + b"\xff"
 
 
@@ -363,4 +364,5 @@ def _tenant(tenant: str) -> int:
 
 
 def _hashed(text: str) -> int:
+    # Not `hash`, which differs between processes: all of them share these bitmaps.
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % GRAMS

@@ -137,6 +137,8 @@ class SearchFile:
                     places = (place_of(row[0], 0), place_of(row[0], row[1]), -1)
                     for seq, data in db.execute(_NEXT, places).fetchall():
                         words = _words(session_id, seq, data)
+                        # A contentless FTS5 table forgets a row only if it is given the words that were inserted
+                        # (sqlite.org/fts5.html, "The 'delete' Command").
                         command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
                         db.execute(command, (place_of(row[0], seq), words))
                     db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
@@ -159,6 +161,7 @@ class SearchFile:
             try:
                 with index.lock:
                     index.connection.execute("PRAGMA journal_mode = WAL")
+                    # A power cut may damage the index, which is then created anew from the store.
                     index.connection.execute("PRAGMA synchronous = OFF")
                     store = f"{self._store_path.absolute().as_uri()}?mode=ro"
                     index.connection.execute("ATTACH ? AS store", (store,))
