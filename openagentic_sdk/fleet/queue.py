@@ -72,7 +72,7 @@ _CLAIM = """
         lost_owner = CASE WHEN state = 'running' THEN owner ELSE '' END,
         steals = steals + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
         owner = %s, lease_until = {now} + %s, started_at = coalesce(started_at, {now})
-    WHERE id = {candidate} RETURNING {columns}
+    WHERE id = {candidate} AND {is_usable} RETURNING {columns}
 """
 _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
@@ -188,7 +188,10 @@ class Queue:
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
         """Become the owner of the next run that is due or lost, or of the run `run_id`; None if none exists."""
         one, takes_turns = run_id is not None, self.limits.are_any
-        look, take = _claiming(type(self.tables), len(who.agents), len(who.queues), one=one, limited=takes_turns)
+        usable = self.tables.is_usable
+        look, take = _claiming(
+            type(self.tables), len(who.agents), len(who.queues), one=one, limited=takes_turns, is_usable=usable
+        )
         mine = (FORMAT, *who.agents, *who.queues, *((run_id,) if one else ()))
         values = (*mine, *mine, *(() if one else (FORMAT,)))
         # Where a writer blocks others, look before taking the lock.
@@ -212,7 +215,10 @@ class Queue:
 
         rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
         self._has_found_run = bool(rows)
-        return _read(rows[0]) if rows else None
+        if not rows:
+            self.tables.require_usable()
+            return None
+        return _read(rows[0])
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Extend the leases of these runs (numbers and fences), counted from now.
@@ -348,7 +354,9 @@ class Queue:
 
 
 @lru_cache(maxsize=64)
-def _claiming(tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool) -> tuple[str, str]:
+def _claiming(
+    tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool, is_usable: str
+) -> tuple[str, str]:
     """The statements that find the next run to claim, or the `one` if it can be claimed, and that claim it.
 
     Their parameters end with the format, the agents, the queues and the number of the `one`, twice, and the format again
@@ -369,7 +377,8 @@ def _claiming(tables: type[Tables], agents: int, queues: int, *, one: bool, limi
         first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
         queued = FAIR.format(mine=allowed, first=first)
     candidate = f"coalesce(({lost_run}), ({queued}))"
-    return f"SELECT {candidate}", _CLAIM.format(now=now, candidate=candidate, columns=_COLUMNS.format(now=now))
+    columns = _COLUMNS.format(now=now)
+    return f"SELECT {candidate}", _CLAIM.format(now=now, candidate=candidate, is_usable=is_usable, columns=columns)
 
 
 def _read(row: tuple[Any, ...]) -> FleetRun:

@@ -90,7 +90,11 @@ _COPY_BLOBS = (
     "INSERT INTO openagentic_blobs (session, sha256, data) "
     "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s"
 )
-_CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s AND holder = %s"
+_RELEASE = (
+    "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s AND holder = %s"
+)
+# A newer version may have migrated the tables since this process connected.
+_CLAIM = f"{_RELEASE} AND (SELECT version FROM openagentic_schema) <= %s"
 _ADD = (
     f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
@@ -166,7 +170,13 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return row is not None
 
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        return bool(db.execute(_CLAIM, (holder, at.key, at.epoch, at.holder)).rowcount)
+        values, server = (holder, at.key, at.epoch, at.holder), self._server
+        if not holder:
+            return bool(db.execute(_RELEASE, values).rowcount)
+        while not (is_claimed := bool(db.execute(_CLAIM, (*values, server.usable_version)).rowcount)):
+            if not server.accepts_newer(db):
+                break
+        return is_claimed
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
         return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder, at.head.last_seq)).rowcount)

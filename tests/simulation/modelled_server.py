@@ -178,8 +178,10 @@ class Database:
         self.events[target] = self.events[source][:at_seq]
         return at_seq
 
-    def claim(self, holder: str, key: int, epoch: int, old_holder: str) -> int:
+    def claim(self, holder: str, key: int, epoch: int, old_holder: str, usable_version: int | None = None) -> int:
         row = self.by_key(key, epoch=epoch, holder=old_holder)
+        if usable_version is not None and self.schema[0] > usable_version:
+            return 0
         if row is not None:
             row |= {"epoch": epoch + 1, "holder": holder}
         return int(row is not None)
@@ -270,6 +272,7 @@ class Database:
         postgres._COPY_EVENTS: copy_events,
         postgres._COPY_BLOBS: lambda self, target, source: 0,
         postgres._CLAIM: claim,
+        postgres._RELEASE: claim,
         postgres._DELETE: delete,
         postgres._CHANGE: change,
         "INSERT INTO openagentic_holders (name, until) VALUES (%s, now() + %s * interval '1 second') "

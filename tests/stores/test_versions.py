@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import StorageError
+from openagentic_sdk.fleet.queue import Claimer, NewRun, Queue
 from openagentic_sdk.parts.record.folds.costs import all_costs, cost_report
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.families import SumsFamilies
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite import schema
+from openagentic_sdk.sessions.stores.tables import tables_of
 from tests.fleet.places import FleetTest
 from tests.pythons import ROOT
 from tests.size import IN_MEMORY, LARGE, full_size
@@ -281,12 +283,17 @@ class NewerTables(unittest.TestCase):
     """The oldest compatible version recorded in the tables decides what this version may do, even while it runs."""
 
     def setUp(self) -> None:
+        self.url = self.make_url()
+        self.store = open_store(self.url)
+        self.addCleanup(self.store.close)
+        self.store.create_session(session_id="s")
+
+    def make_url(self) -> str:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
         self.addCleanup(place.cleanup)
         self.path = Path(place.name, "runs.db")
-        self.store = open_store(f"sqlite:{self.path}")
-        self.addCleanup(self.store.close)
-        self.store.create_session(session_id="s")
+        self.other_url = f"sqlite:{self.path}"
+        return self.other_url
 
     def move_on(self, oldest: int | None) -> None:
         """Migrate the tables as a newer version does."""
@@ -298,23 +305,56 @@ class NewerTables(unittest.TestCase):
             db.execute(f"PRAGMA user_version = {newer}")
             db.commit()
 
+    def claimed(self) -> int | None:
+        """The number of the next run, claimed by a worker that was running before."""
+        run = self.queue.claim(Claimer("worker", 60.0, ("agent",)))
+        return run and run.id
+
+    def enqueue(self) -> int:
+        self.queue = Queue(tables_of(self.store))
+        return self.queue.add(NewRun("agent", "{}", "", "default", 0, 3))
+
     def test_tables_that_only_gained_something_are_used(self) -> None:
+        run = self.enqueue()
         self.move_on(len(schema.MIGRATIONS))
-        with closing(open_store(f"sqlite:{self.path}")) as started_again:
+        with closing(open_store(self.other_url)) as started_again:
             self.assertEqual(started_again.list_sessions(), ["s"])
             started_again.open_writer("s").close()
+        self.assertEqual(self.claimed() or self.claimed(), run)  # the first claim may only find the new version
         self.store.open_writer("s").close()
 
     def test_tables_that_this_version_would_damage_are_refused_to_who_starts_and_to_who_runs(self) -> None:
+        run = self.enqueue()
+        writer = self.store.open_writer("s")
         for oldest in (len(schema.MIGRATIONS) + 1, None):
             self.move_on(oldest)
-            started_again = open_store(f"sqlite:{self.path}")
+            started_again = open_store(self.other_url)
             with closing(started_again), self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
                 started_again.list_sessions()
             with self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
-                self.store.open_writer("s")
+                self.store.take_over("s")
             with self.assertRaisesRegex(StorageError, "upgrade openagentic-sdk"):
-                self.store.tables().change(lambda execute: None)
+                self.claimed()
+            self.assertEqual(Queue(tables_of(self.store)).find(run).attempts, 0)
+        writer.close()
+
+
+@unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
+class NewerTablesOnPostgres(NewerTables):
+    def make_url(self) -> str:
+        url = servers.own_postgres_schema(self, POSTGRES_URL)
+        self.other_url = f"{url}&application_name=other"  # the stores of one address share their connections
+        return url
+
+    def move_on(self, oldest: int | None) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute("DELETE FROM openagentic_oldest")
+            newer = len(schema.MIGRATIONS) + 1
+            if oldest is not None:
+                db.execute("INSERT INTO openagentic_oldest VALUES (%s, %s)", (newer, oldest))
+            db.execute("UPDATE openagentic_schema SET version = %s", (newer,))
 
 
 class RollingUpgrade(FleetTest):

@@ -63,6 +63,14 @@ class Tables(ABC):
         """Seconds by which this process counts its leases here; a server's time continues while a host sleeps."""
         return elapsed_s()
 
+    @property
+    def is_usable(self) -> str:
+        """The condition, as SQL, that the tables have a version that this process may use; a file checks it in `change`."""
+        return "true"
+
+    def require_usable(self) -> None:
+        """Look at the version of the tables again. Raises `StorageError` if this version must not use them any more."""
+
     @abstractmethod
     def take_turn(self, execute: Execute) -> None:
         """In a transaction, wait until all transactions that took a turn before have ended."""

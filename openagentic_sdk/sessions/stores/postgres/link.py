@@ -16,7 +16,7 @@ from ..holders import LEASE_S
 from ..locate import without_user
 from ..per_process import SharedByName
 from ..server import RETRIES, StoreServer
-from .schema import migrate, require_schema
+from .schema import MIGRATIONS, migrate, require_schema, usable_version
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
@@ -77,6 +77,8 @@ class PostgresServer(StoreServer):
         super().__init__(where, psycopg.Error, broken, PostgresNews(self))
         self.url = url
         self.is_ready = False
+        # The newest version of the tables that is known to permit this one to use them.
+        self.usable_version = len(MIGRATIONS)
         self.notifier = Notifier(self)
         self._is_closed = False
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
@@ -137,6 +139,14 @@ class PostgresServer(StoreServer):
                 raise
             self.is_ready = True
         return db
+
+    def accepts_newer(self, db: Any) -> bool:
+        """Whether a compatible newer version has migrated the tables since this process last looked.
+
+        Raises `StorageError` for one that no longer permits this version to use them.
+        """
+        before, self.usable_version = self.usable_version, max(self.usable_version, usable_version(db))
+        return self.usable_version > before
 
     def migrate(self) -> None:
         """Create the tables and the index, or upgrade them to this version."""

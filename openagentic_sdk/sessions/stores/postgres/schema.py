@@ -25,7 +25,7 @@ _HAS_INDEXES = (
 
 def require_schema(db: Any) -> None:
     """Check that the tables have this version, or a newer compatible one; if not, create them if the role may."""
-    is_current = _version(db) >= len(MIGRATIONS)
+    is_current = usable_version(db) >= len(MIGRATIONS)
     if is_current and db.execute(_HAS_INDEXES).fetchone()[0]:
         return
     may_create = db.execute(
@@ -42,8 +42,8 @@ def require_schema(db: Any) -> None:
         )
     if not may_create:
         raise StorageError(
-            f"the tables of this database have schema version {_version(db)}, this package needs {len(MIGRATIONS)}, and "
-            "this role may not create them: run"
+            f"the tables of this database have schema version {usable_version(db)}, this package needs {len(MIGRATIONS)}, "
+            "and this role may not create them: run"
             " `openagentic-sdk store migrate URL` once with a role that may"
         )
     migrate(db)
@@ -54,7 +54,7 @@ def migrate(db: Any) -> None:
     with db.transaction():
         db.execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 0)")
         db.execute("CREATE TABLE IF NOT EXISTS openagentic_schema (version integer NOT NULL)")
-        version = _version(db)
+        version = usable_version(db)
         for command in (command for step in MIGRATIONS[version:] for command in step):
             db.execute(command)
         if version < len(MIGRATIONS):
@@ -81,7 +81,8 @@ def _make_index(db: Any, name: str) -> bool:
     return False
 
 
-def _version(db: Any) -> int:
+def usable_version(db: Any) -> int:
+    """The version of the tables; 0 without any. Raises `StorageError` for a newer one that this version must not use."""
     if db.execute("SELECT to_regclass('openagentic_schema')").fetchone()[0] is None:
         return 0
     row = db.execute("SELECT version FROM openagentic_schema").fetchone()

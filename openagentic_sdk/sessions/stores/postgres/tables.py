@@ -72,6 +72,14 @@ class PostgresTables(Tables):
                 result: T = end.value
                 return result
 
+    @property
+    def is_usable(self) -> str:
+        return f"(SELECT version FROM openagentic_schema) <= {self._find().usable_version}"
+
+    def require_usable(self) -> None:
+        server = self._find()
+        server.call(None, server.accepts_newer, 30.0)
+
     def take_turn(self, execute: Execute) -> None:
         execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 2)")
 
