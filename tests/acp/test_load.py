@@ -123,6 +123,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual([u["sessionUpdate"] for u in loaded].count("user_message_chunk"), 1)
                 self.assertNotIn("notice", [update["sessionUpdate"] for update in loaded])
 
+    @full_size
     async def test_denied_limited_and_blocked_runs(self) -> None:
         asks = [
             {"tool_calls": [call("Bash", command="touch a")]},

@@ -18,6 +18,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.server.acp.agent import EditorAgent
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import full_size
 
 from .editor import ALL, Editor, Refused, choose
 from .schema import RESULTS, check, check_messages
@@ -335,6 +336,7 @@ class Methods(unittest.IsolatedAsyncioTestCase):
         await editor.ask("initialize", protocolVersion=1)
         self.assertNotIn("bypass", json.dumps(await editor.ask("session/new", cwd=editor.folder, mcpServers=[])))
 
+    @full_size
     async def test_sessions_share_no_permission(self) -> None:
         touch = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch x"}}]}
         editor = Editor([touch, "a", touch, "b", touch, "c"], answers={"session/request_permission": choose("always")})

@@ -98,6 +98,7 @@ class Process:
 
 
 class Command(unittest.TestCase):
+    @full_size
     def test_nothing_but_messages_is_on_stdout_and_the_end_of_input_ends_it(self) -> None:
         agent = Process(*TURN)
         self.addCleanup(agent.close)

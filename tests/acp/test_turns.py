@@ -18,8 +18,8 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
+from tests.size import LARGE, drawn, full_size
 
-from ..size import LARGE, drawn, full_size
 from .editor import ALL, Editor, Refused, choose, settled
 from .schema import check_messages
 
@@ -350,6 +350,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await turn)["stopReason"], "end_turn")
         settled(editor.updates)
 
+    @full_size
     async def test_a_model_asks_with_a_form_or_with_buttons_or_in_its_answer(self) -> None:
         free = {"name": "AskUserQuestion", "arguments": {"question": "Which tea?"}}
         form = {"elicitation": {"form": {}}}

@@ -200,6 +200,7 @@ class TypesInEachPlace(unittest.TestCase):
                     with self.assertRaisesRegex(OptionsError, "tool give: .* is not a result in JSON: "):
                         tool(give)
 
+    @full_size
     def test_each_form_of_a_function_takes_and_gives_each_type(self) -> None:
         for kind, plain, value in TAKEN[-9:]:
             seen: list[Any] = []

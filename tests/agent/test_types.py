@@ -9,6 +9,8 @@ import unittest
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.size import full_size
+
 ROOT = Path(__file__).parents[2]
 USE = "tests/agent/typed_use.py"
 PROGRAMS = [str(path.relative_to(ROOT)) for room in ("apps", "ports") for path in ROOT.glob(f"examples/{room}/*.py")]
@@ -32,6 +34,7 @@ class InferredTypes(unittest.TestCase):
             Path(folder, "pyrightconfig.json").write_text(json.dumps({**strict, "extraPaths": [str(ROOT)]}))
             self.assertEqual(said_by("basedpyright", "--level", "error", "-p", folder), "")
 
+    @full_size
     def test_whoever_uses_no_agent_imports_nothing_of_it_and_an_agent_reads_no_types_before_it_has_any(self) -> None:
         code = (
             "import sys, openagentic_sdk\n"

@@ -121,6 +121,7 @@ class Chat(unittest.TestCase):
             [event.text for event in self.events() if event.type == "user.message"], ["I am Ada", "Who \nam I?"]
         )
 
+    @full_size
     def test_ctrl_c_stops_the_turn_and_keeps_the_session(self) -> None:
         call = {"text": "Waiting.", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         chat = self.start("chat", call, "On we go.", flags=("--allow", "Bash(sleep:*)"))
@@ -139,6 +140,7 @@ class Chat(unittest.TestCase):
             [event.stop_reason for event in self.events() if event.type == "result"], ["interrupted", "end"]
         )
 
+    @full_size
     def test_a_signal_leaves_the_question_open_and_the_next_chat_asks_it_first(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
         for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
@@ -166,6 +168,7 @@ class Chat(unittest.TestCase):
                 self.assertTrue((self.folder / "a.txt").exists())
                 self.assertEqual([event.text for event in self.events() if event.type == "user.message"], ["write"])
 
+    @full_size
     def test_an_answer_that_was_given_elsewhere_is_acted_on_before_a_prompt_is_read(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
         chat = self.start("chat", call, "never asked for")
@@ -263,6 +266,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(terminal.process.wait(SECONDS), 0)
         self.assertFalse((self.folder / "a.txt").exists())
 
+    @full_size
     def test_a_project_is_trusted_once_for_what_its_files_say(self) -> None:
         settings = self.folder / ".claude" / "settings.json"
         settings.parent.mkdir()
@@ -276,6 +280,7 @@ class Chat(unittest.TestCase):
         second = self.start("run", call, "Made.", flags=("make it",))
         self.assertNotIn("Trust", second.read_until("Made."))
 
+    @full_size
     def test_a_project_whose_skills_alone_want_rights_is_asked_about_word_for_word(self) -> None:
         skill = self.folder / ".claude" / "skills" / "ship" / "SKILL.md"
         skill.parent.mkdir(parents=True)

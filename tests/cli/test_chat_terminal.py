@@ -212,6 +212,7 @@ class Typed(unittest.TestCase):
         self.until("left with 143")
         self.assertFalse((self.cwd / "late").exists())
 
+    @full_size
     def test_plain_is_line_by_line(self) -> None:
         self.start(["**hello**"], "--plain")
         self.type("hi")

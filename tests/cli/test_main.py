@@ -27,9 +27,9 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import full_size
 
 from ..pythons import Python
-from ..size import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "fixtures" / "projects" / "checklist"
@@ -236,6 +236,7 @@ class Sandbox(CommandCase):
     written.
     """
 
+    @full_size
     def test_the_flags_reach_bash(self) -> None:
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x > made"}}]}
         for flags, rung, makes in (
@@ -312,6 +313,7 @@ class ChatFromAPipe(CommandCase):
         (session_id,) = self.session_ids()
         self.assertTrue(out.endswith(f"Continue with: openagentic-sdk chat --resume {session_id}\n"), out)
 
+    @full_size
     def test_the_next_line_answers_a_question_and_the_end_of_input_allows_nothing(self) -> None:
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
         for answer, made in (("", False), ("no\n", False), ("yes\n", True)):
@@ -666,6 +668,7 @@ class Interrupting(CommandCase):
         self.assertIn("never asked for", out)
         self.assertFalse((self.folder / "a.txt").exists())
 
+    @full_size
     def test_a_signal_ends_a_run_in_order_and_says_how_to_go_on(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(

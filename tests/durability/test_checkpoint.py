@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python, run_python
-from tests.size import sized
+from tests.size import full_size, sized
 
 from .scenes import CountingDisk, SceneTest
 
@@ -66,6 +66,7 @@ class CheckpointTest(SceneTest):
         self.assertGreater(self.resume(), 400_000)
         self.assertLess(self.resume(), 2_000)
 
+    @full_size
     def test_a_checkpoint_that_somebody_changed_is_not_used(self) -> None:
         good = self.checkpoint.read_bytes()
         digest, body = good.split(b"\n")[:2]

@@ -69,6 +69,7 @@ class FaultAtEveryOperationTest(SceneTest):
     def test_each_error_once(self) -> None:
         self.check([*ERRORS, *WRITE_FAULTS], sticky=False)
 
+    @full_size
     def test_each_error_for_good(self) -> None:
         self.check([*ERRORS, *WRITE_FAULTS] if LARGE else ["EIO", "torn ENOSPC"], sticky=True)
 

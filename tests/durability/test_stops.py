@@ -17,7 +17,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.validity import find_fault
 from tests.pythons import Python
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
@@ -71,6 +71,7 @@ if __name__ == "__main__":
 
 
 class StopTest(unittest.TestCase):
+    @full_size
     def test_a_question_outlives_every_way_to_stop_its_process(self):
         cases = [(signal.SIGTERM, "subagent"), (signal.SIGKILL, "subagent"), (signal.SIGINT, "permission")]
         if LARGE:

@@ -14,6 +14,7 @@ from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import run_python
+from tests.size import full_size
 
 from .scenes import InstantDisk, SceneTest, without_stamps
 
@@ -142,6 +143,7 @@ class UnsyncedTest(SceneTest):
         self.assertEqual(len(self.marks()), 1)
         self.assert_renewed(self.store, self.inode(), [])
 
+    @full_size
     def test_a_copy_that_is_killed_at_any_step_is_finished_by_the_next(self) -> None:
         self.refuse_a_sync()
         plain, content = FaultyOS(disk=InstantDisk()), self.path.read_bytes()

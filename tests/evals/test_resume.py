@@ -198,6 +198,7 @@ class Resume(unittest.TestCase):
 class Killed(unittest.TestCase):
     """A real process, killed at a real event."""
 
+    @full_size
     def test_a_killed_eval_goes_on_and_asks_nothing_twice(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "suite.py").write_text(SUITE)

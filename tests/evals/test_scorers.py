@@ -60,6 +60,7 @@ class Texts(unittest.TestCase):
             with self.subTest(str(scorer)):
                 self.assertEqual(score["passed"], passed)
 
+    @full_size
     def test_a_pattern_that_never_ends_is_a_failed_score_and_other_cases_go_on(self) -> None:
         evil = Regex(pattern="(a+)+$", timeout_s=0.05)
         suite = Suite(
@@ -73,6 +74,7 @@ class Texts(unittest.TestCase):
         self.assertEqual(scores_of(report)["regex-2"]["error_type"], "TimeoutError")
         self.assertIn("exceeded 0.05 s", scores_of(report)["regex-2"]["words"])
 
+    @full_size
     def test_an_answer_is_checked_against_a_schema(self) -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         texts = ('{"n": 4}', '```json\n{"n": 4}\n```', '{"n": "4"}', "four", "[" * 200_000)
@@ -81,6 +83,7 @@ class Texts(unittest.TestCase):
         report = evaluate(suite, parallel=1)
         self.assertEqual([run.passed for run in report.runs], [True, True, False, False, False])
 
+    @full_size
     def test_a_schema_with_a_pattern_that_explodes_elsewhere_is_judged_here(self) -> None:
         scorer = JsonSchema(schema={"type": "string", "pattern": "(a+)+$"})
         self.assertEqual(scored(scorer, '"' + "a" * 60 + '!"')["passed"], False)

@@ -173,6 +173,7 @@ class Files(unittest.TestCase):
             self.load("a = 1\n\nb = a / 0\n", "own_suite.py")
         self.assertEqual((caught.exception.line, caught.exception.source), (3, str(self.folder / "own_suite.py")))
 
+    @full_size
     def test_a_function_of_a_suite_in_python_runs_in_a_process_of_its_own(self) -> None:
         text = """
         import os

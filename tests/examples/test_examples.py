@@ -12,7 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -40,6 +40,7 @@ class Examples(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(_printed_by(path), self.expected(path))
 
+    @full_size
     def test_each_needs_nothing_that_another_has_loaded(self) -> None:
         for path in EXAMPLES if LARGE else EXAMPLES[:1]:
             with self.subTest(path.name):

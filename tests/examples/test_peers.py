@@ -12,6 +12,8 @@ import unittest
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.size import full_size
+
 from .count_ports import PAGES, PORTS, ROOT, head, row
 
 PEERS = json.loads(Path(__file__).with_name("peers.json").read_text(encoding="utf-8"))
@@ -41,6 +43,7 @@ class Pages(unittest.TestCase):
                 self.assertIn(f"of version {known['version']}.", table)
                 self.assertEqual(sorted(named), sorted(known["names"].split()))
 
+    @full_size
     def test_what_the_tables_name_here_is_in_the_package(self) -> None:
         texts = (path.read_text(encoding="utf-8") for path in (ROOT / "openagentic_sdk").rglob("*.py"))
         ours = set(re.findall(r"\w+", " ".join(texts))) | PLAIN

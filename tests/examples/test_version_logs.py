@@ -13,6 +13,7 @@ from openagentic_sdk import FileSessionStore, OpenAgenticOptions, run
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import full_size
 
 from .record_versions import VERSIONS
 
@@ -39,6 +40,7 @@ class VersionLogs(unittest.TestCase):
                 recorded = json.loads((folder / "messages.json").read_bytes())
                 self.assertEqual(rebuild_messages(store.read_events("s")), recorded)
 
+    @full_size
     def test_a_log_is_whole_and_goes_on_without_a_change_of_what_it_holds(self) -> None:
         for folder in FOLDERS:
             with self.subTest(folder.name):

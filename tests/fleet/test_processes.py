@@ -28,6 +28,7 @@ class ProcessesTest(FleetTest):
     points: tuple[str, ...] = ("started", "answering")
     storm = (8, 2, 4)  # numbers of runs, workers and kills
 
+    @full_size
     def test_a_run_whose_worker_is_killed_in_a_call_goes_on_elsewhere_and_nothing_is_done_twice(self) -> None:
         run_id = self.pay("k", 60.0)
         with self.worker() as first:
@@ -40,6 +41,7 @@ class ProcessesTest(FleetTest):
         self.assertGreaterEqual(run.steals, 1)
         self.assertEqual(run.attempts, run.steals + 1)
 
+    @full_size
     def test_a_worker_that_was_stopped_writes_nothing_and_starts_nothing_when_it_wakes_up(self) -> None:
         for point in self.points:
             with self.subTest(stopped=point):
@@ -88,6 +90,7 @@ class ProcessesTest(FleetTest):
         # A worker killed between the start of a call and its effect pays nothing, and no other may try the call again.
         return len(self.payments()) >= number or all(self.status(run_id).is_over for run_id in ids.values())
 
+    @full_size
     def test_a_drained_worker_hands_back_at_once_and_no_attempt_is_counted(self) -> None:
         self.lease_s = self.long_lease_s
         ids = [self.pay(f"d{number}", 4.0) for number in range(4)]  # long enough to be under way when it is told to end
@@ -129,6 +132,7 @@ class ProcessesTest(FleetTest):
         self.assertEqual([self.status(each).state for each in ids], ["ended", "waiting"] * 2)
         self.assertEqual(self.payments(), {"p0": 1, "p2": 1})
 
+    @full_size
     def test_a_run_that_kills_every_worker_fails_and_its_session_can_be_used(self) -> None:
         self.lease_s = self.long_lease_s
         run_id = self.pay("poison", max_attempts=2)

@@ -41,7 +41,7 @@ from openagentic_sdk.sessions.stores.tables import drive
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.server.support import TOKEN, ask, bearer, by_tenant
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, full_size
 from tests.stores import servers
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
@@ -703,6 +703,7 @@ class SleepingMachine(RulesTest):
         self.assertIsNone(second.queue.claim(WHO))
         self.assertIsNone(first.queue.claim(WHO))
 
+    @full_size
     @unittest.skipUnless(shutil.which("unshare"), "unshare is not installed")
     def test_containers_with_a_time_namespace_of_their_own_agree_with_their_host(self) -> None:
         """A lease expires on time in a container whose clocks are shifted as described in time_namespaces(7)."""

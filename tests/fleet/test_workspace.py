@@ -122,6 +122,7 @@ class WorkspaceTest(unittest.TestCase):
 
 
 class WithoutOne(WorkspaceTest):
+    @full_size
     def test_tools_that_touch_files_are_refused_with_a_sentence(self) -> None:
         turns = [
             _call("Write", file_path=str(self.host / "x"), content="x"),
@@ -204,6 +205,7 @@ class Checkout(WorkspaceTest):
         self.assertNotIn("later.txt", there)
         self.assertRegex(str(self.results()[-1].output), r"-rwx\S* [^\\]* new\.dat")
 
+    @full_size
     def test_a_repository_planted_in_the_checkout_is_not_entered_and_said_to_be_left_out(self) -> None:
         ran = self.host / "ran"
         plant = (
@@ -233,6 +235,7 @@ class Checkout(WorkspaceTest):
                 git.run(*words, home=home)
         self.assertEqual(list(home.iterdir()), [])
 
+    @full_size
     def test_the_log_says_what_was_kept_before_it_says_the_result(self) -> None:
         self.work(
             [_call("Write", file_path="a", content="a"), _call("Read", file_path="a"), "end"],
@@ -247,6 +250,7 @@ class Checkout(WorkspaceTest):
         self.assertLess(words.index("kept"), words.index("tool.result"))
         self.assertEqual(words.count("kept"), 1)
 
+    @full_size
     def test_what_was_kept_is_read_from_the_fields_of_its_event_and_from_the_words_of_older_logs(self) -> None:
         opened = {"hook_point": "session_start", "name": HOOK, "action": "opened"}
         self.work([_call("Write", file_path="a", content="a"), "end"], {"default": self.repository()})
@@ -261,6 +265,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(kept_workspace(old), KeptCheckout("code", self.head, digest))
         self.assertEqual(kept_workspace([*old, *events]), KeptCheckout("default", self.head, digest))
 
+    @full_size
     def test_nothing_that_a_run_leaves_in_its_repository_runs_or_counts_outside(self) -> None:
         trap = self.host / "trapped"
         script = f"""
@@ -317,6 +322,7 @@ class Checkout(WorkspaceTest):
                 self.store = MemorySessionStore()
                 self.work(["end"], {"code": self.repository()}, named=f"code@{ref}")
 
+    @full_size
     def test_what_was_changed_is_pushed_to_a_branch_where_the_registry_says_so(self) -> None:
         repository = self.repository(branches="agents/")
         self.work([_call("Write", file_path="a", content="a"), "end"], {"default": repository})
@@ -324,6 +330,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(_git(self.origin, "show", "agents/s:a"), "a")
         self.assertEqual(_git(self.origin, "rev-parse", "agents/s^"), self.head)
 
+    @full_size
     def test_leftovers_of_a_crash_are_swept_and_what_lives_stays(self) -> None:
         trees = self.host / "one/trees"
         dead = trees / "dead"

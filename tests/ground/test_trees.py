@@ -11,6 +11,7 @@ from pathlib import Path
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.ground.disk import remove_tree, walk
 from openagentic_sdk.tools.shell.overlay import FileEffect, permitted_effects, read_effects
+from tests.size import full_size
 
 DEEP = sys.getrecursionlimit() + 200
 
@@ -54,6 +55,7 @@ class DeepTrees(unittest.TestCase):
         self.assertTrue((kept / "file").exists())
         self.assertFalse(folder.exists())
 
+    @full_size
     def test_a_walk_reaches_every_level_and_obeys_its_caller_as_that_of_os(self) -> None:
         nest(self.top, DEEP)
         (self.top / "other" / "inner").mkdir(parents=True)
@@ -67,6 +69,7 @@ class DeepTrees(unittest.TestCase):
         self.assertEqual(len(found), DEEP + 2)
         self.assertEqual(leaves, ["loop", "leaf"])
 
+    @full_size
     def test_the_effects_of_a_command_are_read_at_any_depth(self) -> None:
         upper, folder = self.top / "upper", self.top / "folder"
         upper.mkdir()
@@ -83,6 +86,7 @@ class DeepTrees(unittest.TestCase):
         with self.assertRaisesRegex(ToolError, "were discarded, because they cannot be read"):
             read_effects(str(self.top), str(upper))
 
+    @full_size
     def test_a_deep_folder_is_deleted_except_for_what_must_stay(self) -> None:
         nest(self.top, DEEP)
         (self.top / "d" / "other").mkdir()

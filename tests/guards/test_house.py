@@ -116,6 +116,7 @@ class Layers(unittest.TestCase):
         # The package re-exports names from every room, and every room may import the package itself.
         return "" in (room, target) or room == target or FLOOR[target] < FLOOR[room]
 
+    @full_size
     def test_there_is_no_import_knot_even_inside_functions(self) -> None:
         graph = {
             module.name: {
@@ -152,6 +153,7 @@ class Layers(unittest.TestCase):
         ]
         self.assertEqual(foreign, [])
 
+    @full_size
     def test_only_documented_names_of_the_standard_library_are_used(self) -> None:
         found = [
             f"{module.path}:{line} uses {name}"
@@ -181,6 +183,7 @@ class Startup(unittest.TestCase):
     def test_importing_the_package_loads_nothing_slow(self) -> None:
         self.assertEqual(self._loaded_by("-c", f"import {PACKAGE}") & SLOW_TO_IMPORT, set())
 
+    @full_size
     def test_importing_what_everybody_needs_loads_nothing_slow(self) -> None:
         loaded = self._loaded_by("-c", f"from {PACKAGE} import OpenAgenticOptions, query, run")
         # shutil and tempfile load the compression modules.
@@ -311,6 +314,7 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(large, [])
 
+    @full_size
     def test_functions_are_whole_sentences_and_not_split_for_the_count(self) -> None:
         names = [function.name for module in package_modules().values() for function in functions_of(module)]
         private = sum(name.startswith("_") and not name.endswith("__") for name in names)
@@ -371,6 +375,7 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(mocked, [])
 
+    @full_size
     def test_no_test_sleeps_but_where_all_of_them_wait(self) -> None:
         sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")}
         sleeps = [

@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 from ..pythons import ROOT, run_python
+from ..size import full_size
 
 # One test file for each way in which a worker can fail.
 MODULES = {
@@ -56,6 +57,7 @@ unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(spread)
 
 @unittest.skipUnless(hasattr(os, "fork"), "without fork, tests run in one process")
 class HangTest(unittest.TestCase):
+    @full_size
     def test_tests_that_hang_or_end_their_process_fail_by_name_and_the_others_run(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in MODULES.items():
@@ -71,6 +73,7 @@ class HangTest(unittest.TestCase):
         self.assertIn("in acquire_twice", out)  # the stack of the main thread
         self.assertIn("ERROR: test_ends.EndsTest.test_ends\n", out)
 
+    @full_size
     def test_a_module_that_failed_runs_again_alone_and_both_runs_are_reported(self) -> None:
         text = """
 import os, unittest

@@ -20,7 +20,7 @@ from typing import Any
 from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.main import main, read_command_line
 from tests.pythons import run_python
-from tests.size import FULL
+from tests.size import FULL, full_size
 
 from .source import ROOT
 
@@ -104,6 +104,7 @@ class Readme(unittest.TestCase):
                 self.assertEqual(words[:3], ["python3", "-m", "openagentic_sdk"])
                 read_command_line(words[3:])  # raises SystemExit for an unknown flag
 
+    @full_size
     def test_the_python_prints_what_stands_below_it(self) -> None:
         code, output = next((a, b) for a, b in itertools.pairwise(blocks()) if a.language == "python")
         self.assertEqual(self._run(["python3", "-c", code.text]), output.text)

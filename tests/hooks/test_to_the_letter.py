@@ -21,6 +21,7 @@ from openagentic_sdk.parts.claude.hook_answers import MAX_TEXT_CHARS, decision_o
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.pythons import PLAIN_PYTHON
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 from tests.waiting import until, until_async
 
@@ -138,6 +139,7 @@ class Events(RunTestCase):
         self.assertEqual(self.notes(result), ["lint fails\nthe rules stand in ruff.toml"])
         self.assertEqual([e.is_error for e in result.events if e.type == "tool.result"], [False])
 
+    @full_size
     def test_a_command_that_fails_is_a_failed_call(self) -> None:
         self.hooks("PostToolUse", "PostToolUseFailure")
         self.write(say("PostToolUseFailure", additionalContext="see the log"))

@@ -16,8 +16,8 @@ from openagentic_sdk.parts.labels.judgement import ActingTool, object_to
 from openagentic_sdk.parts.labels.rules import read_label_rules
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
+from tests.size import full_size
 
-from ..size import full_size
 from .test_labels import Session, call, read_mail, send_money
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,7 @@ def view_of(results: int) -> SessionView:
 
 
 class CostTest(unittest.TestCase):
+    @full_size
     def test_a_decision_with_labels_calls_at_most_a_fifth_more_functions(self) -> None:
         without, guarded = calls_of_one_payment("off"), calls_of_one_payment("guard")
         self.assertGreater(guarded, without)

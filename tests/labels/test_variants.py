@@ -31,6 +31,7 @@ from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.session.todo_write import TodoWriteTool
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.write import WriteTool
+from tests.size import full_size
 
 from .test_labels import TOOLS, Session, call, outcomes, read_mail, send_money
 
@@ -197,6 +198,7 @@ class VariantsTest(unittest.TestCase):
         plan = call("TodoWrite", todos=[{"content": f"pay 50 to {IBAN}", "status": "pending", "activeForm": "paying"}])
         self.refused(call("read_mail"), plan, PAY, tools=[read_mail, TodoWriteTool()])
 
+    @full_size
     def test_in_a_value_of_code_and_in_what_it_prints(self) -> None:
         if probe_sandbox().level == "none":
             self.skipTest("code runs only in a sandbox, which this machine lacks")

@@ -215,6 +215,7 @@ class ConsentTest(McpCase):
         code, out, _ = self.command("doctor")
         self.assertEqual((code, "server: yes small: stdio, 2025-11-25, 1 tools" in out), (OK, True), out)
 
+    @full_size
     def test_tools_that_change_wait_for_consent_too(self) -> None:
         self.name_in_project(small=self.entry())
         self.mcp("trust", "small")
@@ -240,6 +241,7 @@ class ConsentTest(McpCase):
         self.assertIn("no luck", said)
         self.assertNotIn("\x1b", said)
 
+    @full_size
     def test_what_a_server_is_told_stands_in_no_error_and_no_log(self) -> None:
         word = "sesame-open-1234567890"
         place = Place()

@@ -177,6 +177,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             [(True, False), (False, True)],
         )
 
+    @full_size
     async def test_rules_and_approvals_of_one_definition_do_not_cover_another_in_the_same_session(self) -> None:
         asked: list[UserQuestion] = []
 

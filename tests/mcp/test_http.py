@@ -17,6 +17,7 @@ from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.tools.base import ToolContext
 from tests.providers.server import Connection, Request, Server
+from tests.size import full_size
 from tests.waiting import until_async
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
@@ -310,6 +311,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(self.seats.pop().close(), 60)
         self.assertLessEqual(script.seen.count("POST"), 8)
 
+    @full_size
     async def test_errors_lists_and_questions_of_any_size_are_cut(self) -> None:
         def long_list(connection: Connection, request: Request, message: Any) -> bool:
             tools = [{"name": f"t{number}", "inputSchema": {}, "_meta": "x" * 6_000_000} for number in range(3)]

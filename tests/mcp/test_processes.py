@@ -45,6 +45,7 @@ asyncio.run(main())
 
 @unittest.skipUnless(sys.platform == "linux", "supervision of servers is tested where there is /proc")
 class Processes(unittest.IsolatedAsyncioTestCase):
+    @full_size
     def test_nothing_of_a_server_outlives_a_host_that_was_killed(self) -> None:
         script = str(Path(__file__).with_name("bad_server.py"))
         command = [sys.executable, "-c", _HOST, script, mark()]

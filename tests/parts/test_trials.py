@@ -87,6 +87,7 @@ class TrialTestCase(unittest.TestCase):
 
 
 class WhatIsAsked(TrialTestCase):
+    @full_size
     def test_a_command_that_changes_nothing_gives_its_result_without_a_question(self) -> None:
         events = self.calls("python3 -c 'print(6 * 7)'")
         self.assertEqual(self.questions, [])
@@ -205,6 +206,7 @@ class WhatIsAsked(TrialTestCase):
         self.assertEqual(self.result(events).outcome, "denied")
         self.assertFalse((self.root / "made.txt").exists())
 
+    @full_size
     def test_what_needs_the_network_is_asked_about_before_with_the_reason(self) -> None:
         events = self.calls("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)'")
         (question,) = self.questions
@@ -279,6 +281,7 @@ class WhatTheLogKeeps(TrialTestCase):
         run_sync(prompt=None, options=options)
         return list(self.files.iter_events(session_id))
 
+    @full_size
     def test_rewinding_files_takes_back_what_a_command_did(self) -> None:
         command = "sed -i 's/one/two/' notes.txt && python3 -c 'open(\"made\", \"w\")'"
         events = self.calls(command, mode="acceptEdits")

@@ -11,7 +11,7 @@ from openagentic_sdk.events import UserQuestion
 from openagentic_sdk.ground.text import visible
 from openagentic_sdk.permissions.display import coloured, preview
 from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .workspace import Person, WorkspaceTestCase, fixture
 
@@ -33,6 +33,7 @@ class TerminalStrings(WorkspaceTestCase):
                 self.assertFalse(is_harmless(case["text"]) and case["text"] == visible(case["text"]))
                 self.assertTrue(is_harmless(visible(case["text"])), visible(case["text"]))
 
+    @full_size
     def test_nothing_of_the_table_gets_through_a_question_in_any_tool(self) -> None:
         for number, case in enumerate(fixture("terminal.json")):
             text = case["text"].encode("utf-8", "surrogatepass").decode("utf-8", "replace")

@@ -365,6 +365,7 @@ class Suggestions(Hindsight):
         )
         self.assertEqual(set(self.suggested()), set())
 
+    @full_size
     def test_programs_that_run_what_they_are_given_are_never_suggested_with_a_wildcard(self) -> None:
         programs = (
             "python3 {}.py",

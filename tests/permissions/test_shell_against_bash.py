@@ -16,7 +16,7 @@ from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.sandboxed import ConfinedCommand
-from tests.size import LARGE, sized
+from tests.size import LARGE, full_size, sized
 
 from .real_bash import BASH, disguised_line, files_made, random_line, record_commands
 
@@ -104,6 +104,7 @@ class ParserAgainstBash(unittest.TestCase):
                 with self.subTest(line=text, status=status):
                     self.assertEqual(sorted(calls), sorted(expected))
 
+    @full_size
     def test_bash_reads_the_letters_that_were_read_here_whatever_the_locale_of_the_host(self) -> None:
         # In these locales the last byte of such a letter combines with an ASCII byte after it, such as a quote.
         letters = "\u4e57\u8868\u529f\u65e5\u80fd\u00e9\u00b5\u30bd"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from openagentic_sdk.events import Event, SubagentStarted, SystemInit, SystemNotice, ToolResult
 from openagentic_sdk.permissions.gate import PermissionGate
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 
 
@@ -58,6 +59,7 @@ class BuiltIn(AgentTestCase):
         [task] = [text for tool in self.provider.requests[0]["tools"] if '"Task"' in (text := json.dumps(tool))]
         self.assertEqual(("Explore" in task, "Plan" in task), (False, True))
 
+    @full_size
     def test_explore_and_plan_change_nothing_whatever_the_run_may(self) -> None:
         self.write({"a.txt": "a"})
         turns = [
@@ -136,6 +138,7 @@ class Modes(AgentTestCase):
         self.assertEqual(self.started(result.events), [name])
         return self.outcomes(result, name)
 
+    @full_size
     def test_only_a_persons_own_file_makes_a_mode_looser(self) -> None:
         home = "../home/.claude"
         for mode in ("acceptEdits", "bypassPermissions"):

@@ -14,6 +14,7 @@ from openagentic_sdk.parts.project.settings import Settings, SettingsRule
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.layers import rules_of_settings
 from tests.pythons import PLAIN_PYTHON
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 
 GUARD = """import json, sys
@@ -42,6 +43,7 @@ class Guards(RunTestCase):
     def notices(self, result: Any) -> list[str]:
         return [event.message for event in result.events if event.type == "system.notice"]
 
+    @full_size
     def test_a_guard_on_a_folder_is_not_passed_with_another_spelling(self) -> None:
         files = {"guard.py": GUARD, "protected/deep/y": "y", "protected/x": "x", "a/z": "z"}
         self.write(files, {"link": "protected/deep"})

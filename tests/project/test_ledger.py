@@ -33,6 +33,7 @@ from openagentic_sdk.skills.ledger import ASIDE, DocumentedWord, row_of, rows, w
 from openagentic_sdk.skills.lint import check_file
 from openagentic_sdk.skills.parse import parse_skill_markdown
 from openagentic_sdk.skills.render import fill_arguments, fill_variables
+from tests.size import full_size
 from tests.skills.support import ProjectTestCase, RunTestCase
 
 # Pages of https://code.claude.com/docs/en/ on which rows are based.
@@ -47,6 +48,7 @@ def each_row(kind: str) -> Iterable[DocumentedWord]:
 
 
 class Ledger(unittest.TestCase):
+    @full_size
     def test_every_row_names_a_page_a_fact_what_to_do_and_a_test_that_is_there(self) -> None:
         for kind, found in rows().items():
             for word, row in found.items():

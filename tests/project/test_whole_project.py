@@ -141,6 +141,7 @@ class WholeProjectTest(RunTestCase):
         for words in ("- sql: How we write SQL", "Type everything", "over HTTP", "- ship: Ship the app."):
             self.assertIn(words, notes)
 
+    @full_size
     def test_skills_commands_and_agents_of_project_and_plugin_are_used_by_their_names(self) -> None:
         result = self.walk("Done.", "Done.", prompt="/release 1.2 stable")
         (told,) = [event.text for event in result.events if event.type == "user.message" and event.about]

@@ -25,8 +25,8 @@ from openagentic_sdk.providers.definitions.table import TABLE
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.quirks import OPENAI, STANDARD
 from openagentic_sdk.tools.base import Tool, ToolContext
+from tests.size import FULL, full_size
 
-from ..size import FULL
 from .server import Connection, Request, Server
 
 VENDORS = sorted({row.vendor for row in TABLE} - {"openai-strict"})
@@ -262,6 +262,7 @@ class Vendors(unittest.TestCase):
         own = {"a>": 1, "a<": 2, first: 3, "a_": {"a>": 4}}
         self.assertEqual(found.keys.as_own(found.keys.as_sent(own)), own)
 
+    @full_size
     def test_schemas_that_grow_without_end_are_written_in_bounded_size(self) -> None:
         doubling: dict[str, Any] = {}
         for n in range(40):

@@ -18,6 +18,7 @@ from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from tests.pythons import run_python
+from tests.size import full_size
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -101,6 +102,7 @@ class Doctor(unittest.TestCase):
             self.assertRegex(shown, f"(?m)^  {'yes' if works else 'no '} {name} ")
         self.assertIn(f"project {find_project_root(os.getcwd())}, ", shown)
 
+    @full_size
     def test_it_recommends_the_sandbox_where_rules_allow_commands(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder, "home")

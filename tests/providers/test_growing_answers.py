@@ -18,6 +18,7 @@ from openagentic_sdk.providers.wire.exchange import BodyReader
 from openagentic_sdk.providers.wire.growing import MAX_ANSWER_PARTS
 from openagentic_sdk.providers.wire.reading import Reading
 from openagentic_sdk.providers.wire.thread_feed import FeedStopped, ThreadFeed
+from tests.size import full_size
 
 PIECES = 300
 TEXT = "abcd" * PIECES
@@ -109,6 +110,7 @@ class Growing(unittest.TestCase):
         self.assertEqual([detail["text"] for detail in output.extras["reasoning_details"]], [TEXT])
         self.assertLess(Piece.copied, 2 * len(TEXT))
 
+    @full_size
     def test_an_answer_with_too_many_parts_is_refused(self) -> None:
         calls = [{"index": number} for number in range(MAX_ANSWER_PARTS + 1)]
         assembler = ToolCallAssembler()

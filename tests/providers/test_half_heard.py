@@ -33,7 +33,7 @@ from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPoli
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.clock import FakeClock
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -227,6 +227,7 @@ class RetriesInTheMiddle(unittest.IsolatedAsyncioTestCase):
 
 
 class ManyCancels(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_runs_that_are_cancelled_at_any_moment_leave_no_thread_and_no_connection(self) -> None:
         chance, hold = random.Random(15), threading.Event()
         self.addCleanup(hold.set)

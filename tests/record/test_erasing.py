@@ -55,9 +55,9 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.faults import FaultyOS
 from openagentic_sdk.testing.validity import find_fault
+from tests.size import LARGE, full_size, sized
 from tests.stores.servers import own_postgres_schema, own_redis_prefix
 
-from ..size import LARGE, full_size, sized
 from .support import RecordCase, turn
 
 SECRET = 'IBAN DE89 "3704" 0044\u00fc'
@@ -439,6 +439,7 @@ class Erasing(RecordCase):
                 self.assertEqual(finish_erasures(store, "s", seal=self.seal), [])
             store.close()
 
+    @full_size
     def test_an_erasure_stopped_anywhere_looks_unfinished_and_is_completed(self) -> None:
         """At every change of the store, by the same request or by finishing it and then the same request."""
         at, is_complete = 0, False

@@ -16,7 +16,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from tests.runtime.support import assert_closed, options_for
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
 
@@ -139,6 +139,7 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
 
 
 class ManyTest(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_many_runs_at_once_complete_on_files_and_on_sqlite(self):
         count, steps = (64, 20) if LARGE else (8, 4)
         files = partial(FileSessionStore, durability="flush")

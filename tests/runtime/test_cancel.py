@@ -11,7 +11,7 @@ from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
-from tests.size import LARGE, sized
+from tests.size import LARGE, full_size, sized
 
 from .support import assert_closed, options_for
 
@@ -107,6 +107,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
                 self.assertFalse(ending.is_alive(), "asyncio.run still waits for the run")
                 await self.assert_resumable(store)
 
+    @full_size
     async def test_cancelling_the_consumer_at_every_turn_of_the_event_loop(self):
         turns = 0
         # Other threads work for the run: on a busy machine it takes more turns of the loop, so the step between tries grows.

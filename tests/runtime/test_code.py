@@ -154,6 +154,7 @@ class CodeTest(CodeTestCase):
         helped = "echo(text)\nGive the text back.\n\nArguments:\ntext: string"
         self.assertEqual(code_result(events).output, f"{called}\n{helped}")
 
+    @full_size
     async def test_what_fails_in_the_code_is_an_error_that_shows_where(self):
         loops = "import asyncio\nasync def main(): print(await echo('own loop'))\n" + 2 * "asyncio.run(main())\n"
         cases = (
@@ -237,6 +238,7 @@ print(open("own").read(), await echo("and a call"))
 class WallsTest(CodeTestCase):
     rungs = drawn(("namespaces", "bwrap", "landlock"), 2)
 
+    @full_size
     async def test_code_sees_nothing_of_this_machine_on_any_rung(self):
         works = {name: works for name, works, _ in probe_sandbox().rungs()}
         os.environ["CODE_TEST_SECRET"] = "secret"
@@ -307,6 +309,7 @@ class LimitsTest(CodeTestCase):
             whole = store.read_blob(next(e for e in events if e.type == "system.init").session_id, meta["blob"])
             self.assertEqual(whole.decode().splitlines()[12_345], "line 12345")
 
+    @full_size
     async def test_whatever_is_written_to_the_channel_ends_only_the_code(self):
         frames = (
             b"no json",
@@ -416,6 +419,7 @@ class EndingsTest(CodeTestCase):
                 forked = fork_session(cut, "s", at_seq=length)
                 assert_answered(self, cut.read_events(forked))
 
+    @full_size
     async def test_a_question_that_nobody_answers_at_once_refuses_the_call_and_one_that_somebody_does_is_asked(self):
         asked = []
         code = "try:\n    print(await act(1))\nexcept ToolError as error:\n    print(error.error_type, error)"
@@ -497,6 +501,7 @@ class EndingsTest(CodeTestCase):
             self.assertEqual([(file.action, os.path.basename(file.path)) for file in plan.files], [("delete", "made")])
             self.assertEqual(list(plan.uncovered), [])
 
+    @full_size
     async def test_definitions_of_any_form_make_functions_and_deep_values_end_only_the_code(self):
         class Odd(Tool):
             effect = "read"

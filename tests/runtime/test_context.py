@@ -36,8 +36,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.endpoint import Answer, Asked, CachingEndpoint
 from openagentic_sdk.testing.validity import CachedPiece
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
-
-from ..size import LARGE, full_size
+from tests.size import LARGE, full_size
 
 PROVIDERS: dict[str, Callable[..., EndpointProvider]] = {
     "messages": AnthropicProvider,
@@ -225,6 +224,7 @@ class AppendOnlyTest(ContextTestCase):
                 answered = [event.tool_use_id for event in resumed if event.type == "tool.result"]
                 self.assertEqual(sorted(asked), sorted(answered))
 
+    @full_size
     def test_an_active_skill_is_told_again_behind_a_compaction_in_the_same_run(self) -> None:
         answers = [call("SkillActivate", name="deploy"), *(call("Read", file_path="b.txt") for _ in range(12))]
         for protocol in PROVIDERS if LARGE else ("messages",):
@@ -249,6 +249,7 @@ class AppendOnlyTest(ContextTestCase):
         for text in texts:
             yield text
 
+    @full_size
     def test_a_changed_project_is_told_once_and_the_system_prompt_stays(self) -> None:
         for protocol in PROVIDERS:
             with self.subTest(protocol), CachingEndpoint(script_of([])) as endpoint:
@@ -270,6 +271,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertIn("Shout.", contexts[0].text)
                 self.assertIn("not in force", contexts[2].text)
 
+    @full_size
     def test_another_model_is_sent_no_reasoning_of_the_first_and_the_first_one_its_own_again(self) -> None:
         for protocol in PROVIDERS:
             with self.subTest(protocol), CachingEndpoint(script_of([call("Read", file_path="b.txt")])) as endpoint:
@@ -361,6 +363,7 @@ class RefusedTest(ContextTestCase):
         self.assertEqual(sum(asked.fault is not None for asked in server.requests), 1)
         self.assertEqual(self.controls(), ["drop_block"])
 
+    @full_size
     def test_without_such_a_control_the_request_goes_out_without_reasoning(self) -> None:
         for protocol in ("messages", "responses", "chat", "gemini"):
             with self.subTest(protocol):

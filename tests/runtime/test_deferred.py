@@ -23,7 +23,7 @@ from openagentic_sdk.testing.endpoint import Answer, CachingEndpoint
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.session.tool_search import MAX_FOUND, rank_tools
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .support import options_for
 
@@ -66,6 +66,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         tools = {"tools": [], "mcp_servers": {"desk": McpServer(tools=things)}} if served else {"tools": things}
         return options_for(ScriptedProvider(turns), **{**tools, **changes})
 
+    @full_size
     async def test_no_request_has_more_than_128_tools_however_small_they_are_and_however_many_were_found(self) -> None:
         for count, is_deferred in ((100, False), (200, True)):
             options = self.options("done", count=count)

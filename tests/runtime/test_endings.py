@@ -26,6 +26,7 @@ from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.tools.base import Tool
 from tests.looptime import skip_time
 from tests.pythons import Python
+from tests.size import full_size
 from tests.waiting import until, until_async
 
 from .support import assert_closed, options_for
@@ -298,6 +299,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         result = await self.run_to_end(options_for(["done"]), prompts())
         self.assertEqual(result.stop_reason, "timeout")
 
+    @full_size
     async def test_a_provider_that_never_ends_is_left_in_time(self):
         """Some of these providers block the event loop."""
 
@@ -358,6 +360,7 @@ async def stubborn_hook(payload):
 
 
 class ExitingTest(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_what_would_end_the_process_is_an_error_result_of_a_tool(self):
         for kind in KINDS:
             for tool in (Made(raising(kind)), Made(later(raising(kind))), InThread(raising(kind))):
@@ -381,6 +384,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                 with self.subTest(repr(kind)):
                     self.assertEqual((hook_event.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
+    @full_size
     async def test_what_would_end_the_process_denies_in_place_of_an_approver_and_keeps_no_rule(self):
         for kind in (*KINDS, CANCELLED):
             for work in (raising(kind), later(raising(kind))):
@@ -647,6 +651,7 @@ class LongAnswerTest(unittest.IsolatedAsyncioTestCase):
         written = sum(len(event.text) for event in result.events if event.type == "assistant.message")
         self.assertEqual((result.stop_reason, written < 25_000), ("budget", True))
 
+    @full_size
     async def test_a_long_text_is_stored_once_and_given_back_whole(self):
         text = "word " * 600_000
 

@@ -17,7 +17,7 @@ from openagentic_sdk.tools.base import Tool, ToolOutput
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
 from tests.pythons import run_python
-from tests.size import sized
+from tests.size import full_size, sized
 
 from .support import events_of, options_for
 
@@ -86,6 +86,7 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(result.is_error)
         self.assertNotIn("traceback", result.meta or {})
 
+    @full_size
     async def test_secrets_in_a_traceback_are_masked_wherever_it_is_cut(self):
         os.environ["SHOP_API_KEY"] = SECRET
         self.addCleanup(os.environ.pop, "SHOP_API_KEY")

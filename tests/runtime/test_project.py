@@ -173,6 +173,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         for session_id in options.session_store.list_sessions():
             assert_closed(self, options.session_store, session_id)
 
+    @full_size
     async def test_a_subagent_that_ends_before_it_begins_leaves_a_closed_session(self):
         """Cancel the run when the subagent's first event is stored, one turn of the event loop later in each round."""
         start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}

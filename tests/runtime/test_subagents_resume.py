@@ -245,6 +245,7 @@ class EveryPointTest(unittest.TestCase):
                 for name in ("lead", *children.values()):
                     assert_closed(self, store, name)
 
+    @full_size
     def test_hooks_that_the_log_holds_do_not_run_again_and_what_they_said_counts(self):
         def build(life):
             def told(payload):
@@ -303,6 +304,7 @@ class SuspendedTest(unittest.TestCase):
                 counts = [len(of_type(kind, events)) for kind in (SubagentStarted, SubagentFinished)]
                 self.assertEqual(counts, [4, 4])
 
+    @full_size
     def test_a_person_who_interrupts_ends_the_subagents_that_were_to_go_on(self):
         for number in (1, 2, 4, 9):
             world = killed_world(in_a_call, 3)

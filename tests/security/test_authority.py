@@ -322,6 +322,7 @@ class AuthorityTest(unittest.TestCase):
                 self.assertTrue(self.resume_and_touch(name, "again"))  # writes a checkpoint
                 self.assertTrue(self.resume_and_touch(name, "again"))  # reads the checkpoint
 
+    @full_size
     def test_a_fork_makes_nothing_its_own_that_was_not(self) -> None:
         events, prompt = CLAIMS["a remembered rule"]
         self.store_session(events, self.other_key, "s")
@@ -332,6 +333,7 @@ class AuthorityTest(unittest.TestCase):
         copied = self.store.copy_session("t", "u", at_seq=4, tail=[], metadata={})
         self.assertFalse(self.resume_and_touch(copied, prompt))
 
+    @full_size
     def test_the_answer_to_a_parked_question_counts_when_it_was_given_here(self) -> None:
         for answer, runs in (("yes", True), ("no", False)):
             with self.subTest(answer):

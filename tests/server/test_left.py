@@ -16,6 +16,7 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.size import full_size
 from tests.waiting import until_async
 
 from .support import ASK, AUTH, TOKEN, WAIT_S, Answer, Gate, agents, ask, options, until_state
@@ -278,6 +279,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event.text for event in log if isinstance(event, AssistantMessage)], ["Half of it is gone."])
         self.assertEqual([event.stop_reason for event in log if isinstance(event, Result)], ["suspended", "end"])
 
+    @full_size
     async def test_an_ag_ui_client_comes_back_to_its_thread_under_the_same_run_and_under_another(self) -> None:
         run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "messages": []}
         run["messages"] = [{"id": "m", "role": "user", "content": "Tea?"}]

@@ -9,6 +9,7 @@ from openagentic_sdk.server.asgi import HANDLERS, app
 from openagentic_sdk.server.contract.table import ENDPOINTS
 from openagentic_sdk.sessions.base import MOST_SCANNED
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.size import full_size
 
 from .support import ASK, TENANTS, TOKEN, agents, ask, bearer, by_tenant, until_free
 
@@ -118,6 +119,7 @@ class Sessions(ListCase):
         self.assertEqual((answer.status, answer.json), (200, {"deleted": [session_id]}))
         self.assertEqual((await ask(application, "GET", path, headers=ANNA)).status, 404)
 
+    @full_size
     async def test_a_session_whose_run_goes_on_is_not_deleted(self):
         application = self.app()
         session_id = self.store.create_session()

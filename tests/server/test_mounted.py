@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.size import full_size
 
 from .support import AUTH, TOKEN, Answer, agents, ask, until_free
 
@@ -32,6 +33,7 @@ class Mounted(unittest.IsolatedAsyncioTestCase):
 
         return await ask(mounted, method, "/", body, headers=headers)
 
+    @full_size
     async def test_links_tickets_and_redirects_keep_the_prefix_however_deep_or_odd(self):
         application = self.app()
         for root in ROOTS:

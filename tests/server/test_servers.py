@@ -151,6 +151,7 @@ class Ours(ServersCase):
         prompts = [event for event in again.store.read_events(session_id) if event.type == "user.message"]
         self.assertEqual(len(prompts), 1)
 
+    @full_size
     def test_a_second_signal_ends_at_once(self) -> None:
         port = free_port()
         command = self.ours(port)
@@ -166,6 +167,7 @@ class Ours(ServersCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(server.process.wait(WAIT_S), 128 + signal.SIGTERM)
 
+    @full_size
     def test_it_listens_elsewhere_only_with_a_token_that_was_given(self) -> None:
         environ = {**os.environ, "OPENAGENTIC_SDK_HOME": self.folder, "PYTHONPATH": str(ROOT)}
         environ.pop("OPENAGENTIC_SDK_SERVER_TOKEN", None)

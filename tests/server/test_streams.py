@@ -14,7 +14,7 @@ from openagentic_sdk import open_store
 from openagentic_sdk.events import Result, SystemInit, UserMessage
 from openagentic_sdk.server import call
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from tests.size import LARGE, drawn
+from tests.size import LARGE, drawn, full_size
 from tests.stores.servers import own_postgres_schema
 from tests.waiting import until
 
@@ -105,6 +105,7 @@ class Resume(unittest.TestCase):
         self.assertEqual([event["text"] for event in stream.events(3)], ["3", "4", "5"])
         stream.close()
 
+    @full_size
     def test_who_acts_on_an_event_at_once_is_not_too_early(self):
         # The question is visible before its run has parked, the result before the session is unlocked.
         self.served.application.desk._agents = agents(tea=options([ASK, "Tea."] * 5))
@@ -164,6 +165,7 @@ class SlowReaders(unittest.TestCase):
         self.addCleanup(setattr, call, "SEND_S", self.send_s)
         call.SEND_S = 0.3
 
+    @full_size
     def test_a_stalled_reader_slows_no_run_and_is_dropped_and_resumes(self):
         text = "x" * 20_000
         served = Served(agents(tea=[{"text": text, "deltas": 0}] * 2))

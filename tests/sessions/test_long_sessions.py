@@ -189,6 +189,7 @@ class KeepingStore(MemorySessionStore):
 
 
 class GarbageTest(unittest.TestCase):
+    @full_size
     @unittest.skipUnless(sys.implementation.name == "cpython", "the subject is the garbage collector of CPython")
     def test_the_garbage_collector_has_nothing_to_look_at_in_a_session_that_was_resumed(self) -> None:
         store, count = MemorySessionStore(), 6 * 400

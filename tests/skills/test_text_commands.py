@@ -34,6 +34,7 @@ from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.skills.index import index_skills
 from openagentic_sdk.skills.text_commands import MAX_COMMANDS, draft_of
 from tests.pythons import Python
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 from tests.waiting import until
 
@@ -188,6 +189,7 @@ class RunningTest(TextCommandTestCase):
     def settings(self, values: dict[str, Any]) -> None:
         self.write({".claude/settings.json": str(values).replace("'", '"').replace("True", "true")})
 
+    @full_size
     def test_neither_a_loose_mode_nor_a_person_lets_it_run(self) -> None:
         async def yes(question: Any) -> str:
             return "yes"

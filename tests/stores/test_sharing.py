@@ -21,9 +21,9 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 from tests.pythons import Python
+from tests.size import LARGE, full_size
 from tests.waiting import pause, until
 
-from ..size import LARGE
 from . import servers
 from .own_servers import OwnBouncer, OwnPostgres, OwnRedis
 
@@ -93,6 +93,7 @@ class ForkTest(unittest.TestCase):
                     expected = [f"{name} {number}" for number in range(APPENDS)]
                     self.assertEqual([text for text in texts(store, name) if text != "before"], expected)
 
+    @full_size
     def test_a_server_that_forks_workers_again_and_again_while_its_threads_write_and_follow_loses_nothing(self) -> None:
         workers, per_worker = (40, 25) if LARGE else (4, 5)
         for url in shared_urls(self):

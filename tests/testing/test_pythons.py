@@ -5,10 +5,13 @@ from __future__ import annotations
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.size import full_size
+
 from ..pythons import Python, run_python
 
 
 class Threads(unittest.TestCase):
+    @full_size
     def test_threads_that_start_interpreters_at_once_get_each_its_own_output_and_exit_code(self) -> None:
         def run(number: int) -> tuple[str, int]:
             process = run_python("-c", f"print({number}); raise SystemExit({number})", text=True)

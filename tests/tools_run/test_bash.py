@@ -94,6 +94,7 @@ class Results(WorkspaceTestCase):
 
 
 class Output(WorkspaceTestCase):
+    @full_size
     def test_each_stream_is_at_most_the_limit_whatever_is_in_it(self) -> None:
         sources = (
             "head -c 5000 /dev/urandom",
@@ -303,6 +304,7 @@ class NothingSurvives(WorkspaceTestCase):
                 break
         self.assertEqual((result["stdout"], result["timed_out"]), ("early\n", True))
 
+    @full_size
     def test_a_process_that_forks_as_fast_as_it_can_is_ended(self) -> None:
         marker = unique_seconds()
         times = f"{{1..{sized(12, 40, 40)}}}"
@@ -344,6 +346,7 @@ class NothingSurvives(WorkspaceTestCase):
         assert helper is not None
         self.assertEqual(len(os.listdir(f"/proc/{helper._process.pid}/task")), 1)
 
+    @full_size
     def test_a_command_that_stops_its_supervisor_ends_with_it(self) -> None:
         marker = unique_seconds()
         with self.assertRaisesRegex(ToolError, "supervisor was killed"):

@@ -21,6 +21,7 @@ from openagentic_sdk.errors import AddressRefusedError, ToolError
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.web.content import find_charset
 from openagentic_sdk.tools.web_fetch import WebFetchTool
+from tests.size import full_size
 from tests.waiting import until, until_async
 
 from .support import open_descriptors
@@ -112,6 +113,7 @@ class Urls(unittest.TestCase):
 
 
 class Bodies(unittest.TestCase):
+    @full_size
     def test_compressed_pages_are_read_and_a_bomb_is_cut(self) -> None:
         for encoding, packed in (("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))):
             page = (200, {"content-type": "text/plain", "Content-Encoding": encoding}, packed)
@@ -268,6 +270,7 @@ class RealConnections(unittest.TestCase):
         until(lambda: threading.active_count() <= threads, "the server's thread has ended", 60)
         until(lambda: open_descriptors() <= before, "its socket is closed", 60)
 
+    @full_size
     def test_a_certificate_must_belong_to_the_name_and_not_to_the_address(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             key, certificate = make_certificate(folder, "pinned.example")

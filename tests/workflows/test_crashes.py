@@ -107,6 +107,7 @@ class Matrix(unittest.TestCase):
 
 
 class Reconciled(unittest.TestCase):
+    @full_size
     def test_an_unsafe_step_is_settled_by_what_its_reconcile_finds_wherever_the_process_died(self) -> None:
         def build(life: Life) -> Any:
             def pay(amount: int) -> str:

@@ -20,7 +20,7 @@ from openagentic_sdk import (
     workflow,
 )
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
-from tests.size import drawn
+from tests.size import drawn, full_size
 from tests.waiting import until_async
 
 
@@ -79,6 +79,7 @@ MEMBERS: dict[str, Callable[[Flow], list[Awaitable[Any]]]] = {
 
 
 class FailingTogether(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_the_rest_of_a_gather_ends_with_the_step_that_failed_in_every_store(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for store in (MemorySessionStore(), FileSessionStore(folder)):

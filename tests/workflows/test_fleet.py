@@ -16,7 +16,7 @@ from openagentic_sdk.fleet.children import RUN_OF_STEP
 from openagentic_sdk.parts.record.verify_log import WITHOUT_CALL
 from openagentic_sdk.parts.workflows import inbox
 from openagentic_sdk.testing import FakeClock
-from tests.size import IN_MEMORY
+from tests.size import IN_MEMORY, full_size
 
 EFFECTS: list[str] = []
 
@@ -98,6 +98,7 @@ class FleetWorkflow(FleetCase):
     def test_the_children_that_begin_at_no_call_are_those_that_verify_expects(self) -> None:
         self.assertEqual({inbox._INBOX_CALL, RUN_OF_STEP}, set(WITHOUT_CALL))
 
+    @full_size
     def test_children_that_sleep_wake_their_parent(self) -> None:
         fleet = self.fleet(two_orders)
         run_id = asyncio.run(fleet.enqueue("two_orders", two_orders.prompt(), request_id="k"))

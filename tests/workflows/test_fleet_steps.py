@@ -12,6 +12,7 @@ from openagentic_sdk.fleet import Fleet, FleetRun, Worker
 from openagentic_sdk.parts.record.lifecycle import delete_session
 from openagentic_sdk.parts.workflows.progress import WorkflowProgress, retry_step
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import full_size
 
 from .test_fleet import EFFECTS, FleetCase, pack
 
@@ -64,6 +65,7 @@ class FleetSteps(FleetCase):
 
         return asyncio.run(finish())
 
+    @full_size
     def test_each_is_a_run_of_its_own_in_its_queue_and_its_answer_reaches_the_workflow_once(self) -> None:
         fleet = self.fleet_of(ScriptedProvider(["one", "one"], resumable=True))
         run_id = asyncio.run(fleet.enqueue("batch", batch.prompt(["a", "b"]), tenant="acme", request_id="k"))
@@ -97,6 +99,7 @@ class FleetSteps(FleetCase):
         run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k")))
         self.assertEqual(self.text(run.session), "failed: error")
 
+    @full_size
     def test_a_failed_step_that_is_retried_is_another_run_and_each_failure_can_be_retried(self) -> None:
         fleet = self.fleet_of(ScriptedProvider([]))
         session = asyncio.run(

@@ -33,6 +33,7 @@ from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
+from tests.size import full_size
 
 SECRET = "sk-ant-" + "api03-abcdefghijklmnopqrstuvwxyz0123456789"
 RUNS: list[str] = []
@@ -127,6 +128,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await paid(8, "e2"))
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 8, "sent"])
 
+    @full_size
     async def test_many_events_are_delivered_and_given_without_reading_them_over_and_over(self) -> None:
         reads = 0
 
