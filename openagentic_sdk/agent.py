@@ -317,6 +317,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """The options for one run of this agent, also as the subagent `runs_as` of `parent`."""
         base, deps = self.options, run.deps_for(self)
         provider, model = self._model_place if parent is not None or run.model is None else _place_of(run.model, base)
+        # An agent without a model of its own uses that of the agent that calls it.
         if parent is not None and provider is None:
             provider, model = parent._model_place
         after = self._next_agents() if parent is None and run.handoffs < MAX_HANDOFFS else {}
@@ -328,6 +329,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             for child in children
         }
         tools = [*self._own_tools, *(HandoffTool(name, agent.description) for name, agent in after.items())]
+        # Functions that a caller passes are allowed by that; built-in tools need the rules of the gate.
         built_in = {name for names in TOOL_SETS.values() for name in names}
         granted = [each.name for each in tools if each.name not in built_in]
         granted += [name for definition in definitions.values() for name in definition.options.allowed_tools]

@@ -568,6 +568,7 @@ class _Assembly:
         model = definition.model
         if definition.provider is None:
             model = served_model(model or "", self._project.settings.model_names)
+        # A starter without a name talks to the caller, and its provider may request the form of the final answer.
         provider = starter.provider if starter.name else guarded_provider(self._options, self._clock)
         tools = tools.only(gate.offered_tools(tools.names()))
         guidance = ProjectGuidance(
@@ -603,6 +604,7 @@ class _Assembly:
     def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
         """The gate in a looser mode than `default`, if the user's own file of a subagent names one."""
         mode = {"acceptEdits": "acceptEdits", "bypassPermissions": "bypass"}.get(self._own_modes.get(name, ""))
+        # With several layers, this run is already narrowed, and a looser mode must not undo that.
         if mode is None or len(gate.layers) != 1 or gate.mode != "default":
             return gate
         if mode == "bypass" and self._project.settings.bypass_disabled:

@@ -218,6 +218,7 @@ class Fleet:
         """
         run = await self.status(run_id)
         is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
+        # Not running: nobody else will tell the workflow, or close what the run left open.
         if is_open and (await self.status(run_id)).state == "cancelled":
             await tell_end(self, run, RunOutcome("cancelled", "interrupted"))
             standing: Standing = await off_loop(True, look, self.store, run)
@@ -256,6 +257,7 @@ class Fleet:
             raise
         except (OptionsError, SessionLockedError) as error:
             raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
+        # With the place where it was parked: a run that has continued since must not be queued a second time.
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
 
     async def retry(self, run_id: int) -> int:

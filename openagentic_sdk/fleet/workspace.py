@@ -272,8 +272,10 @@ class _Checkout:
         git, own = self.git, {"GIT_DIR": f"{self.tree}/.git", "GIT_WORK_TREE": str(self.tree)}
         self.tree.mkdir()
         (self._home / "objects").mkdir()
+        # An empty template: the machine's own could contain hooks.
         git.run("init", "--quiet", "--template=", str(self.tree), home=self._home)
         (self.tree / ".git/objects/info").mkdir(exist_ok=True)
+        # Borrows the copy's objects, so a checkout of a large repository takes neither long nor much room.
         (self.tree / ".git/objects/info/alternates").write_text(f"{self._copy}/objects\n", encoding="utf-8")
         git.run("update-ref", "--no-deref", "HEAD", self.commit, home=self._home, env=own)
         git.run("read-tree", self.commit, home=self._home, env=own)

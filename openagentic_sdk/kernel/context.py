@@ -66,6 +66,7 @@ class SystemPrompt:
             [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in self.changing]
             for one in (self, other)
         )
+        # A log of an older version has a prompt without parts, of which nothing can be compared.
         return bool(fixed) and fixed == theirs
 
 
@@ -126,6 +127,7 @@ class RequestContext:
             if old_text is None or (old_text.removeprefix(_REPLACES) != text and not isinstance(fact, Once)):
                 message = text if old_text is None else _REPLACES + text
                 await run.record(UserMessage(message, origin="context", about=about))
+        # Sorted, so that the same change makes the same messages: a replay compares requests by their digests.
         for about in sorted(old_facts.keys() - now.keys()):
             if not old_facts[about].startswith(_GONE):
                 kind, _, name = re.sub(r"@\d+$", "", about).partition(":")

@@ -41,6 +41,7 @@ class _ToolQuestions(Questions):
     async def ask(
         self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Mapping[str, Any] | None = None
     ) -> str:
+        # The base class raises the error that explains how somebody can be asked.
         if not self.reach_anybody(ctx):
             return await super().ask(ctx, prompt, choices)
         question_id = os.urandom(16).hex()

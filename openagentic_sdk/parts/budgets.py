@@ -86,6 +86,7 @@ class Budget:
         tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
         if not tokens and estimated_tokens:
             tokens, self.is_estimated = estimated_tokens, True
+        # The shared budgets were read before the step, so what this step spends is added until they are read again.
         for budget in (self, *self.shared):
             budget.tokens += tokens
             budget.cost_usd = None if cost_usd is None or budget.cost_usd is None else budget.cost_usd + cost_usd

@@ -238,6 +238,7 @@ class PermissionGate(WithAdvice):
         child is only bound to this gate's mode. Invalid entries reduce authority instead of raising: such a tool is not
         usable, such a deny rule forbids its whole tool.
         """
+        # Every layer must allow a call, so the loosest mode adds no restriction of its own.
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
         only = None if tools is None else understood_rules(tools, source, root)
         forbidden = [rule if isinstance(rule, Rule) else deny_rule(rule, source, root) for rule in deny]
@@ -309,6 +310,7 @@ class PermissionGate(WithAdvice):
         else:
             result = facts.result(verdict)
         if result.allowed and call_context.tool_use_id:
+            # The paths of the call that will run, which a person may have edited.
             judged = facts if result.updated_input is None else facts.with_input(result.updated_input)
             if not judged.subject.accesses:
                 return result
@@ -396,6 +398,7 @@ class PermissionGate(WithAdvice):
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
         approved = self.memory.paths.get(str(call_context.tool_use_id), frozenset())
+        # An ask rule is about this very path: approval of a folder above it does not answer the rule.
         if verdict.firm:
             return all((access.places.real, access.write) in approved for access in facts.subject.accesses)
         folders = [name for name, writes in approved if writes == write]
@@ -460,6 +463,7 @@ class PermissionGate(WithAdvice):
                 status = os.stat(real)
             except OSError:  # there is nothing to read
                 return True
+            # A hard link has another name for the same file, which no pattern of names can match.
             return status.st_nlink < 2 or (status.st_dev, status.st_ino) not in linked()
 
         return permits
@@ -549,6 +553,7 @@ class PermissionGate(WithAdvice):
         if grants or context.disallowed_tools:
             allow, unusable = usable_rules(grants)
             deny = [deny_rule(text) for text in context.disallowed_tools]
+            # In every layer, because all of them must allow the call that the person has approved.
             layers = tuple(layer.plus(allow=allow, deny=deny) for layer in layers)
             notes = {"ignored_grants": unusable} if unusable else {}
         return Facts(subject, context, self.mode, layers, self._digest(layers), input_sha256, notes)

@@ -130,6 +130,7 @@ def deny_rule(text: str, source: str = "session", root: str | None = None) -> Ru
     """A deny rule; an invalid one forbids the whole tool that it names, or every tool."""
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
+    # Wider than it was meant to be: a deny rule that nobody understands must not permit anything.
     return parse_rule(_tool_named(text), "deny", source, root)
 
 

@@ -35,6 +35,7 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
 
 def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     """A rule for each command, word for word, and for each file that a redirection reads or writes."""
+    # A glob, or what follows `cd`, means other files the next time, so no rule of words can cover just this call.
     if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
 
@@ -53,6 +54,7 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
 
 def shell_word(word: str) -> str:
     """A word in the notation of command rules."""
+    # Before a colon, a rule names a parameter: a word that ends with one is quoted.
     is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
     return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
 

@@ -100,6 +100,7 @@ def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "opti
     if match is None:
         raise PermissionRuleError(text, "a rule must be a tool's name, or a name and a pattern in brackets", source)
     tool, inner = match.groups()
+    # A server's name limits what its wildcard covers; `*` alone would also allow tools that are added later.
     is_open = effect == "allow" and ("*" in tool or "?" in tool)
     if is_open and re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool) is None:
         problem = "a wildcard in the name of an allowed tool is only valid after a server: mcp__server__*"
@@ -159,6 +160,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, sou
         host = host.strip().rstrip(".").lower()
         if not host.isascii():
             wildcard = "*." if host.startswith("*.") else ""
+            # URLs are compared in ASCII, so a rule with other letters would silently match nothing.
             host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
         label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
         if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
@@ -199,6 +201,7 @@ def host_matches(pattern: str, host: str) -> bool:
     """Whether a host (lower case, no trailing dot) matches the rule's, compared label by label."""
     if pattern == "*" or host == pattern:
         return True
+    # `pattern[1:]` keeps the dot: `*.example.com` covers neither `badexample.com` nor `example.com` itself.
     return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1
 
 
@@ -207,6 +210,7 @@ _URL = regex(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]]+)(?::[0-9]{1,5})?(?
 
 def host_of(url: str) -> str | None:
     """The host of a plain http(s) URL, in lower case and ASCII; None for any other spelling."""
+    # One spelling only: user names, backslashes and odd brackets are where URL parsers differ about the host.
     match = _URL.fullmatch(url)
     if match is None:
         return None

@@ -210,6 +210,7 @@ def describe(
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
     """The folder that a Glob pattern itself names, if it is absolute or climbs."""
     pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
+    # Braces may hide an alternative that leads elsewhere, such as `{src,/etc}`.
     if isinstance(pattern, str) and re.search(r"[{,](?:\.\.|[/~])", pattern):
         return ["/"]
     if not isinstance(pattern, str) or not (pattern.startswith(("/", "~")) or ".." in pattern.split("/")):

@@ -106,6 +106,7 @@ def _fits(pieces: Sequence[str], text: str) -> bool:
         if position < 0:
             return False
         at = position + len(piece)
+    # The last piece must not overlap the others: `a*a` does not match the single letter `a`.
     return len(text) - len(last) >= at and text.endswith(last)
 
 

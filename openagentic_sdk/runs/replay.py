@@ -184,12 +184,15 @@ class Replay:
                 stop=[HookMatcher("recorded continuation", hook=self._recorded_continuation)],
                 enable_message_rewrite_hooks=True,
             ),
+            # What was permitted is recorded: a denied call has an error as its result, and nothing here takes effect.
             gate=PermissionGate(permission_mode="bypass"),
             store=self._store,
             clock=SystemClock(),
             cwd=run.init.cwd,
             project_dir=run.init.cwd,
             cost=lambda usage, model, tier=None: None,
+            # One more than recorded, so that a run that goes on too long is reported as a difference and not as a
+            # limit.
             max_steps=len(run.steps) + 1,
             parts=(
                 partial(Publishing, tell=partial(publish, self._store)),

@@ -129,6 +129,7 @@ class RecordedCalls:
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
         self._results: dict[tuple[str, str], deque[ToolResult]] = {}
         self.new_call: str | None = None
+        # False sorts first, and `sorted` is stable: those after the fork come first, each part in its order.
         ordered = sorted(events, key=lambda event: (event.seq or 0) <= after_seq)
         uses = {event.tool_use_id: event for event in ordered if isinstance(event, ToolUse)}
         started_ids = {event.tool_use_id for event in ordered if isinstance(event, ToolStarted)}
@@ -304,6 +305,7 @@ def _answered(
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:
         is_known = known_calls.has(payload["tool_name"], payload["tool_input"])
+        # It only repeats a recorded result, so no rule needs to allow it; deny rules still apply.
         return HookDecision(permission="allow") if is_known else None
 
     hooks = agent.hooks

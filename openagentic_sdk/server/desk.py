@@ -223,6 +223,7 @@ class Desk(Shelf):
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:
             self._check_room()  # before anything is stored: otherwise no run could continue
+        # Until the run has begun: nobody else may resume the session as an abandoned one meanwhile.
         self._answered.append(session_id)
         try:
             try:
@@ -235,6 +236,7 @@ class Desk(Shelf):
                 await parked.over()  # it has released the session; otherwise nothing could have been stored
             row = await off_loop(True, self.store.read_summary, session_id)
             newest = await off_loop(True, partial(self.store.read_events, session_id, after_seq=row.events - 1))
+            # The last condition is for a process that died between storing the answers and starting the run.
             if is_new or row.state == "stopped" or isinstance(newest[-1], UserAnswer):
                 await self._go_on(session_id, options)
         finally:
@@ -310,6 +312,8 @@ class Desk(Shelf):
             return str(await off_loop(True, fork))
         except SessionExistsError:
             metadata = await self._metadata(who, fork_id)
+            # The id follows from the key, so an existing fork is the answer to an earlier attempt, unless it was made
+            # elsewhere.
             if at_seq not in (None, metadata.get("parent_seq")):
                 raise _other_body(key) from None
             return fork_id
@@ -456,6 +460,8 @@ class Desk(Shelf):
         if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):
             ids.insert(0, name)
         for session_id in ids:
+            # A session with the plain name may belong to a tenant: then the hashed one is tried, and nothing is
+            # revealed.
             if not await off_loop(True, self.store.session_exists, session_id):
                 return session_id, False
             with suppress(SessionNotFoundError):
@@ -576,6 +582,7 @@ class Desk(Shelf):
                 context = {"message": f"a run of session {session_id} failed", "exception": failure}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
+            # A run that follows may have taken this place already.
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
         self.on_stop(session_id, "interrupted" if stop_reason == "cancelled" else stop_reason, error)

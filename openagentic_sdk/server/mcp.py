@@ -73,6 +73,7 @@ class Face:
                 return await self._answer_modern(method, params, client)
             if method == "initialize":
                 client_version = params.get("protocolVersion")
+                # An unknown version gets our newest legacy one, and the client decides (2025-11-25, basic/lifecycle).
                 version = client_version if client_version in LEGACY else LEGACY[0]
                 about = {"capabilities": _CAPABILITIES, "serverInfo": OURSELVES, "instructions": _INSTRUCTIONS}
                 return {"protocolVersion": version, **about}
@@ -229,6 +230,7 @@ async def _answer_http(
             await call.reply(200, {"jsonrpc": "2.0", "id": request_id, "result": result})
             return
     except RpcError as error:
+        # Legacy clients treat any other status as a failure of the transport, and do not read the error.
         status = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}.get(error.code, 400) if speaks_modern else 200
         await _refuse(call, status, request_id, error.code, str(error), error.data)
         return
@@ -240,6 +242,7 @@ async def _stream_call(
     stream: EventStream, face: Face, who: Principal, request_id: str | int, params: Mapping[str, Any]
 ) -> None:
     """Stream a call's progress and its result; if the client disconnects, only the wait ends and the run continues."""
+    # Progress, comments and the result are sent by different tasks: none may begin inside another's event.
     turn = asyncio.Lock()
 
     async def send(message: Mapping[str, Any]) -> None:

@@ -118,6 +118,7 @@ async def cancel_response(call: HttpCall, office: Office) -> None:
     """`POST /v1/responses/{id}/cancel`: cancel the run of a response."""
     await call.json(may_be_empty=True)
     session_id, request, model, echo = await _find_response(call, office)
+    # A later request of the session has nothing to do with this response, and must not be cancelled with it.
     if request.is_newest:
         await office.desk.cancel(call.principal, session_id)
     request = await _request(office, session_id, request.id.__eq__) or request

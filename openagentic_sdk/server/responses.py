@@ -272,6 +272,7 @@ class _RequestInput:
     def prompt(self) -> Sequence[Mapping[str, Any]] | Mapping[str, Any]:
         """The whole prompt, as an argument for `read_prompt`."""
         instructions: list[Json] = [{"type": "text", "text": text} for text in self._instructions]
+        # Without history the parts go unchanged; a quoted history would be one more text that the model must interpret.
         if not self._has_history:
             return [*instructions, *self._parts]
         media = [part for part in self._parts if part["type"] != "text"]
@@ -376,6 +377,7 @@ class ResponseEvents:
 
     def take(self, event: Event) -> list[Json]:
         """The stream events for this event, in order, with their sequence numbers."""
+        # Events of subagents are not the agent's answer.
         if self.is_done or event.parent_tool_use_id is not None:
             return []
         seq = self._seq = event.seq or self._seq
@@ -446,6 +448,7 @@ class ResponseEvents:
             events.append(_event("content_part.added", begin + 1, **self._place(piece), part=_text_part("")))
         place = self._place(piece)
         if piece.text:
+            # The number of the last character: a client that has part of a delta continues within it (`after`).
             number = begin + 2 + piece.at + len(piece.text)
             events.append(_event("output_text.delta", number, **place, delta=piece.text, logprobs=[]))
         if piece.ends:

@@ -60,6 +60,7 @@ class EventLines:
         return self._write(event)[2]
 
     def _write(self, event: Event) -> tuple[Event, str, bytes]:
+        # The event is kept with its line, so its address cannot become another event's while it is here.
         entry = self._written.get(id(event))
         if entry is not None and entry[0] is event:
             return entry

@@ -46,6 +46,7 @@ def read_answer(question: UserQuestion, words: str | bool) -> str | None:
         return reply or ("" if question.details.get("optional") is True else None)
     if not reply and question.details.get("optional") is True:
         return ""
+    # "no, because ..." is a refusal, while "yes, if ..." must not count as consent.
     also = _ALSO.get(word, ()) if word in ("n", "no") or not rest else ()
     return next((choice for choice in question.choices if choice in also), None)
 
@@ -78,6 +79,8 @@ def pick_choices(
     With `numbered`, numbers that start at 1 also name them.
     """
     by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
+    # Reversed, so that of two choices that differ only in case the first one wins; exact spellings come last and win over
+    # all.
     by_text |= {_folded(choice): choice for choice in reversed(choices)}
     by_text |= {choice: choice for choice in choices}
     parts = [part.strip() for part in answer_text.split(",") if part.strip()]

@@ -200,6 +200,8 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         for count, (place_of_row, row) in enumerate(candidates, 1):
             if summary_matches(row, query=query, include_children=True) and (keep is None or keep(row)):
                 rows.append(row)
+            # A page ends after so many rows even without one that fits: a rare filter must not read the whole store in
+            # one request.
             if len(rows) >= limit or count == MOST_SCANNED:
                 return SessionPage(rows, written_cursor(place_of_row()))
         return SessionPage(rows)
@@ -422,6 +424,7 @@ def read_cursor(text: str | None) -> Place | None:
         return None
     try:
         match loads_json(urlsafe_b64decode(f"{text}==").decode("ascii")):
+            # Cursors come from clients: a huge number would be an error of the database instead of ours.
             case [int() | float() as moment, int() | float() as among, str(name)] if abs(moment) < 1 << 63:
                 return moment, among, name
     except (ValueError, InvalidEventError):
@@ -497,6 +500,7 @@ def loads_stored(session_id: str, seq: int, text: str) -> Event:
         event = loads_event(text, strict=False)
     except InvalidEventError:
         raise LogCorruptError(session_id, seq, 0, "json") from None
+    # A line that was copied or moved within the log is valid JSON, and only its number shows it.
     if event.seq != seq:
         raise LogCorruptError(session_id, seq, 0, "sequence")
     return event

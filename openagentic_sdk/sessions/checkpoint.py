@@ -42,6 +42,7 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
     digest, _, rest = (data or b"").partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:
+        # Before anything is decoded: this data is trusted further on, unlike a log.
         if not body or not seal.matches(digest.decode("ascii"), _PURPOSE, _name(session_id), body):
             return None
         place = loads_json(body)

@@ -61,6 +61,7 @@ def closing_events(
         use = record.use
         if record.started is None:
             end = cancelled_result(use.tool_use_id, texts.not_started)
+        # A call that put a question stopped there: it is known how far it had come.
         elif texts.in_doubt is None or use.tool_use_id in asked_calls:
             end = cancelled_result(use.tool_use_id, texts.cut_short)
         else:

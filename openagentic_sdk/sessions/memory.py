@@ -84,6 +84,7 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             session = self._session(session_id)
             session.is_held = True
+            # As in stores on disk: a writer that was replaced finds another epoch, and its appends are refused.
             session.epoch += 1
             return _MemoryWriter(self, session_id, session)
 
@@ -193,6 +194,7 @@ class MemorySessionStore(SessionStore):
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         created_at = self._clock.now() if created_at is None else created_at
+        # Encoded before the lock is taken: an iterator of the caller's may read this very store.
         event_list, metadata_json = list(events), dumps_json(dict(metadata))
         blobs_by_digest = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
         lines = dumps_all_stored(event_list)

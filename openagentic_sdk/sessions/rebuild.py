@@ -339,6 +339,8 @@ class Conversation:
                 size += len(json.dumps(blocks[index].render(_Audience(self.provider, None, self._digest))))
             too_much = (max_events is not None and events > max_events) or (max_bytes is not None and size > max_bytes)
             if too_much:
+                # Whole blocks only, and at least the newest one: a cut inside a block would separate calls from their
+                # results.
                 return blocks[min(index + 1, len(blocks) - 1)].first_seq
         return None
 
@@ -373,6 +375,7 @@ class Conversation:
 
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
+        # A second text, or one after results, belongs to another answer, even if its request is missing from the log.
         if turn is None or turn.text is not None or turn.results:
             turn = self._turn = MessageBlock([self._position], answers=self._asked)
             self.view.append(turn)

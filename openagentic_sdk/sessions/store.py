@@ -208,6 +208,7 @@ class FileSessionStore(ListedFiles):
         except (OSError, ValueError):
             return True
         known_seq, known_length = self._lengths.get(session_id, (-1, 0))
+        # A shorter log was damaged or replaced: reading it raises the reason.
         if length < known_length:
             del self._lengths[session_id]
             return True
@@ -272,6 +273,7 @@ class FileSessionStore(ListedFiles):
         path = self.root_dir / REQUESTS_NAME / json_sha256(request_id)
         self.session_dir(session_id)
         with storage_errors(session_id, "cannot look up a request id"):
+            # Without the lock first: a repeated request, the usual case, only reads.
             if owner := self._request_owner(path):
                 return owner
         self._refuse_when_read_only(session_id)
@@ -295,10 +297,12 @@ class FileSessionStore(ListedFiles):
         if not requests.is_dir():
             return
         with open(path_in(folder, LOG_NAME), "rb") as log:
+            # By pattern instead of parsed, because a damaged log can be deleted too.
             texts = {text for line in log for text in _REQUEST_ID.findall(line)}
         with self._guard, folder_lock(requests):
             for text in texts:
                 path = requests / json_sha256(loads_json(text.decode("ascii", "replace")))
+                # A tool's text may look like a request id: only a file that names this session is removed.
                 if read_if_exists(path) == session_id.encode("ascii"):
                     self._disk.unlink(str(path))
 
@@ -308,6 +312,8 @@ class FileSessionStore(ListedFiles):
         folder = self.session_dir(session_id)
         doomed = folder.with_name(f".deleted-{os.urandom(16).hex()}")
         with storage_errors(session_id, "cannot be deleted"), self._opened(session_id, path_in(folder, LOG_NAME)) as fd:
+            # The log's lock, like a writer: no run may be using the session, and none can begin before the folder is
+            # renamed.
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
@@ -386,6 +392,8 @@ class FileSessionStore(ListedFiles):
     ) -> Iterator[bytes]:
         reader, here = LogReader(self._disk, fd, session_id), START
         for block in reader.blocks() if at_seq else ():
+            # A block of whole lines up to `at_seq` is copied as it is; only the last one has to be cut between two
+            # lines.
             if reader.position.seq <= at_seq and block.endswith(b"\n"):
                 part, here = block, reader.position
             else:

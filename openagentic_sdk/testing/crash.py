@@ -107,6 +107,7 @@ class World:
         """The store for this life. Holders of sessions from earlier lives are dead."""
         if self.real:
             return _make_mortal(FileSessionStore(self.folder / "store", durability="flush"), life)
+        # A new object over the same data, like a new process: whatever the dead life still holds is not in it.
         store = MemorySessionStore()
         vars(store).update((name, value) for name, value in vars(self._memory).items() if name[0] == "_")
         for session in store._sessions.values():
@@ -151,6 +152,7 @@ class Life:
     def do(self, what: str, work: Callable[[], R]) -> R:
         """Do one thing that lasts. The life may be killed before or after it."""
         with self._guard:
+            # A dead life's `finally` blocks and threads continue: whatever they try must not last.
             self._die(self.is_dead)
             self.seen.append(what)
             moment = self._moment

@@ -313,6 +313,7 @@ def _members(kind: Any) -> list[Member] | None:
     if hasattr(kind, "_field_defaults"):
         return [Member(name, name, name, name not in kind._field_defaults) for name in kind._fields]
     if hasattr(kind, "__struct_config__"):
+        # msgspec lists the defaults of the last fields only.
         defaults = [False] * (len(kind.__struct_fields__) - len(kind.__struct_defaults__))
         defaults += [type(default).__name__ != "NoDefaultType" for default in kind.__struct_defaults__]
         names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, defaults, strict=True)
@@ -425,6 +426,7 @@ def _read_any(value: Any, path: str) -> Any:
 
 def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any] | None = None) -> ReadValue:
     def read(value: Any, path: str) -> Any:
+        # In Python, bool is a subclass of int; in JSON, `true` is no number.
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise _Misfit(path, f"must be {description}, not {shown(value)}")
         return value if make is None else _call_constructor(path, make, value)
@@ -452,6 +454,7 @@ def _misfit(path: str, error: Exception) -> _Misfit:
 
 
 def _whole_number(value: Any) -> int:
+    # JSON has one type of number: `4.0` is a whole number, and models write it.
     if value != int(value):
         raise ValueError("it is not a whole number")
     return int(value)
@@ -588,6 +591,7 @@ class _TypeReader:
     def _class(self, annotation: Any, kind: Any) -> tuple[dict[str, Any], ReadValue]:
         if hasattr(kind, "model_json_schema"):
             load = getattr(kind, "model_validate_json", None)
+            # As JSON, since pydantic's strict mode accepts a date or an enum as text only there.
             read = (lambda value: load(json.dumps(value))) if load else kind.model_validate
             return self._once(kind, kind.__name__, lambda: self._foreign(kind.model_json_schema(), read))
         if (adapter := _adapter(annotation, kind)) is not None:

@@ -115,6 +115,7 @@ class AgentPart(PackagePart):
     async def begin(self) -> None:
         """Restore a handoff that the process accepted but did not carry out before it died."""
         for event in reversed(self.run.view.events):
+            # Whatever follows a handoff shows that it was carried out.
             if isinstance(event, AssistantMessage | UserMessage | Result):
                 return
             record = self.run.view.calls.get(event.tool_use_id) if isinstance(event, ToolResult) else None
@@ -211,6 +212,7 @@ class AgentPart(PackagePart):
     async def _pass_input(self) -> None:
         """Wait for the input guardrails. Raises `RunStopped` if one has tripped."""
         while self._guards:
+            # Cancelling the step must not cancel the guardrail: the run's end waits for it.
             await asyncio.shield(self._guards[0])
             self._guards.pop(0)
         if self._tripped is not None:

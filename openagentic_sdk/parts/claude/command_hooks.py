@@ -213,6 +213,7 @@ class ShellHook:
                 answer = replace(answer, block=False, block_reason=None, action="overridden", system_message=message)
         if answer is None or not self.only_forbids:
             return answer
+        # Other files of the project changed since a person trusted it, so its hooks may only make things stricter.
         wish = answer.permission if answer.permission != "allow" else None
         return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
@@ -242,6 +243,7 @@ class ShellHook:
                 stderr=err,
                 cwd=self.project_dir,
                 env={**environ, **self.env, **self._places()},
+                # A group of its own, which can be killed with everything in it.
                 start_new_session=True,
             )
             try:

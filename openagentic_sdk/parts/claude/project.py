@@ -96,6 +96,7 @@ class ProjectPart(Part, SkillRuns):
         prompt.text = expansion.text
         prompt.events += events
         for path in expansion.files:
+            # Judged like the model's own Read: a mention in a prompt grants nothing.
             use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
             if (await ask_gate(self.run, self.run.agent.gate, use, "read", parks=False)).allowed:
                 attached = self._guidance.attached_file(path)

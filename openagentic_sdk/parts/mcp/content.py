@@ -81,10 +81,12 @@ class Content:
     def _add_bytes(self, data: str, media_type: str, name: str) -> None:
         media_type, title = clean_text(media_type, 100), f"{clean_text(media_type, 100)} {name}".strip() or "bytes"
         try:
+            # Strict, as vendors are: without it, other characters are skipped, and the request fails there.
             raw = binascii.a2b_base64(data, strict_mode=True)
         except ValueError:
             self.texts.append(f"[{title}: its data is not base64]")
             return
+        # By its first bytes: models reject a request with an image that is not what the server calls it.
         media_type = media_type_of(raw[:HEAD_BYTES]) or media_type or "application/octet-stream"
         if part_type_of(media_type) == "file" and media_type != "application/pdf":
             decoded = _text_of(raw)

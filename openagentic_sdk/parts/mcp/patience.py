@@ -56,6 +56,7 @@ class PendingRequest(Generic[T]):
     def pause(self, now: float) -> None:
         """Suspend the time limits while a person is asked."""
         self._asking += 1
+        # Several questions may be open at once: the pause begins with the first and ends with the last.
         self._asked_at = self._asked_at or now
 
     def go_on(self, now: float) -> None:
@@ -76,6 +77,7 @@ class PendingRequest(Generic[T]):
         for helper in self.helpers:
             helper.cancel()
         if self.helpers:
+            # A copy: a helper removes itself from the set when it ends.
             await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:

@@ -71,6 +71,7 @@ class ListResourcesTool(Tool):
                 try:
                     listed = as_mappings(await seat.list_all(method, member))
                 except McpError as error:
+                    # Many servers list resources and know no templates: their error says nothing to the model.
                     notes += [str(error)] if method == "resources/list" else []
                     continue
                 entries += [_entry(seat.name, one, key) for one in listed if isinstance(one.get(key), str)]
@@ -155,6 +156,7 @@ async def expand_prompt(
         sources = [f"MCP: prompt {called[2]} of {called[1]}"]
         return PromptExpansion(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
+    # A mention at the end of a sentence is followed by a sign that belongs to the sentence.
     resources = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
     resources = [one for one in resources[:MAX_MENTIONS] if await permits(*one)]
     if not resources:
@@ -189,6 +191,7 @@ async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
     needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
     try:
         words = shlex.split(text)
+    # An apostrophe in a sentence is no open quote.
     except ValueError:
         words = text.split()
     values: dict[str, str] = {}

@@ -158,6 +158,7 @@ class McpServer:
     @property
     def wait_s(self) -> float:
         """How long to wait for the server before it counts as unavailable, in seconds."""
+        # A limit that the user chose applies even to a program that may have to install the server.
         is_usual = self.connect_timeout_s == CONNECT_TIMEOUT_S
         return INSTALL_TIMEOUT_S if is_usual and self.launcher else self.connect_timeout_s
 

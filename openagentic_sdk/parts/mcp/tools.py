@@ -128,6 +128,7 @@ def _remote_labels(seat: ToolServer, definition: ToolDefinition) -> ToolLabels:
     if declared_labels is not None:
         return replace(declared_labels, described_by=described_by)
     hints = as_mapping(definition.raw.get("annotations"))
+    # `is`, not truth: a missing hint, or a text such as "false", must not count as a declaration.
     is_closed = hints.get("openWorldHint") is False and hints.get("readOnlyHint") is True
     return ToolLabels(sink=not is_closed, described_by=described_by)
 

@@ -264,6 +264,7 @@ class _Witnesses:
                 todo = "nothing needs to be done: the next run writes it"
                 detail = "the line end after it is missing"
                 yield Problem("torn-tail", place.seq, report.size, todo, detail=detail)
+            # The checksum is chained, so one comparison covers everything before that place.
             elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
                 detail = f"it was created from a log that differs from this one before event {place.seq}"
                 yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
@@ -465,6 +466,7 @@ def _salvaged(
         before.apply(event)
         yield placed(moved_by(event, 1), before.is_ours(event))
     yield placed(SessionForked(first.source_session_id, first.events), False)
+    # Inner calls first: the result of the call that made them follows theirs, as in a run.
     for record in (*view.open_inner_calls(), *view.open_calls()):
         yield placed(
             ToolResult(

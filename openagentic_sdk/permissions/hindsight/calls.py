@@ -225,6 +225,7 @@ def _judged(gate: PermissionGate, call: RecordedCall, input: Mapping[str, Any]) 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
+    # A NUL in a path from a log would be an error of the system instead of a verdict.
     return value if isinstance(value, str) and "\0" not in value else None
 
 

@@ -81,6 +81,7 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
         for base in bases:
             anchor, rest, deep = anchored(rule.pattern, base, rule.root or base, wide=True)
             names = [name for name in rest.split("/") if name]
+            # `folder/**` closes the folder itself: everything in it has no other way in.
             while names[-1:] == ["**"]:
                 names.pop()
             fixed = next((at for at, name in enumerate(names) if IS_GLOB.search(name)), len(names))
@@ -127,6 +128,7 @@ def _entries_named(folder: str, folded_name: str) -> list[str]:
 
 def _matching(top: str, patterns: Sequence[re.Pattern[str]], budget: int) -> tuple[list[str], int]:
     """The outermost paths below `top` that match a pattern, and the remaining search budget."""
+    # One pattern for all rules, since each entry of a large tree is compared.
     together = re.compile("|".join(f"(?:{one.pattern})" for one in patterns), re.DOTALL | re.IGNORECASE)
     matches: list[str] = []
     stack = [top]

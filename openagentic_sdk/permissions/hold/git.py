@@ -59,6 +59,7 @@ def _prints(words: list[str]) -> bool:
         words = words[2:] if words[0] in ("-C", "-c", "--git-dir", "--work-tree") else words[1:]
     command, options = words[0] if words else "help", [word for word in words[1:] if word.startswith("-")]
     if command in _TELLS_NO_CONTENT:
+        # `git commit -v`, `git add -p` and `git status -v` print differences.
         return command in ("commit", "add", "status") and any(_VERBOSE.fullmatch(word) for word in options)
     has_content = any(_CONTENT_OPTIONS.fullmatch(word) for word in options)
     if command in ("log", "shortlog", "reflog"):
@@ -94,6 +95,7 @@ def index_names(data: bytes) -> Iterator[str]:
         raise ValueError("the index has another format version")
     at = 12
     for _ in range(int.from_bytes(data[8:12], "big")):
+        # The extended flag of version 3, in the high byte of the flags, means two more bytes before the name.
         start = at + (64 if data[at + 60] & 0x40 else 62)
         end = data.index(b"\0", start)
         yield os.fsdecode(data[start:end])

@@ -43,6 +43,7 @@ def _is_plain(git_path: str) -> bool:
     names = set(os.listdir(git_path))
     if not names.isdisjoint({"commondir", "config.worktree", "modules"}):
         return False
+    # A split index keeps most entries in another file, which is not searched for nested repositories.
     if any(name.startswith("sharedindex.") for name in names):
         return False
     try:

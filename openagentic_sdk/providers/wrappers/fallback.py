@@ -66,6 +66,7 @@ class FallbackProvider(AroundProvider):
         for position, one in enumerate(attempts, start=1):
             has_shown = done = False
             provider = one.provider or self.provider
+            # The call's key belongs to the first provider, and must not be sent to another vendor.
             key = one.api_key or (api_key if provider is self.provider else None)
             try:
                 events = ask(provider, model=one.model, messages=messages, tools=tools, api_key=key)

@@ -178,4 +178,5 @@ def place_of(path: Any, cwd: str) -> str | None:
     if not isinstance(path, str) or not path or len(path) > 4096 or any(map(is_hidden, path)):
         return None
     place = os.path.normpath(os.path.join(cwd, path))
+    # Editors turn the path into a link, which a line end would break.
     return place if os.path.isabs(place) and not re.search(r"[\n\t]", place) else None

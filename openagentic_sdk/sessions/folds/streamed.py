@@ -52,6 +52,7 @@ class _Growing:
 
     def add(self, piece: str) -> str:
         piece, self.half = self.half + piece, ""
+        # An endpoint may split a character outside the Basic Multilingual Plane between two pieces.
         if "\ud800" <= piece[-1:] <= "\udbff":
             piece, self.half = piece[:-1], piece[-1]
         piece = sendable(piece)

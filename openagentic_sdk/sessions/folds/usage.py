@@ -67,6 +67,7 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     if beside and "prompt_tokens" not in raw:
         prompt += cached + cache_writes
     answer = max(answer, numbers.get("total_tokens", 0) - prompt)
+    # Endpoints also report parts that exceed the whole, and prices must not become negative.
     cached = min(cached, prompt)
     cache_writes = min(cache_writes, prompt - cached)
     normal = {
@@ -124,6 +125,7 @@ def _first(numbers: Mapping[str, int], names: Iterable[str]) -> int | None:
 
 def _count(value: Any) -> int | None:
     """A number of tokens, or None for an invalid value."""
+    # Excludes NaN, infinity and numbers that lose precision as a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
     return int(value)

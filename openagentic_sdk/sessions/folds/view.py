@@ -216,6 +216,8 @@ class SessionView:
         stay.update(self._in_force(cut))
         for fold in self._folds.values():
             stay.update(fold.in_force(self, cut))
+        # Endpoints that count their calls (`call_1`) repeat these ids; random ones never come again and need not be
+        # kept.
         counted = (name for name in self.calls.keys() - called if not re.search(_RANDOM_END, name))
         return KeptView(
             events=tuple(event for event in self.events if event.seq in stay),
@@ -341,6 +343,7 @@ class SessionView:
         for question_id in self._asked_by.get(question.tool_use_id or "", ()):
             earlier = self._questions[question_id]
             earlier_key = (earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
+            # A question that came with a foreign log proves nothing, so its answer must not permit the call.
             if earlier_key == key and question_id not in taken_ids and self.is_ours(earlier):
                 yield earlier
 
@@ -423,6 +426,7 @@ class SessionView:
             self._asked_by.setdefault(event.tool_use_id, []).append(event.question_id)
 
     def _answer(self, event: UserAnswer) -> None:
+        # An answer in an edited or foreign log must not stand for a person's.
         if self.is_ours(event):
             self.answers[event.question_id] = event
 

@@ -106,6 +106,7 @@ def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callabl
     for tool in tools:
         name = re.sub(r"\W", "_", tool["name"])
         name = f"_{name}" if not name.isidentifier() else name
+        # Two tools may become the same identifier, and none may hide what every program uses.
         while keyword.iskeyword(name) or hasattr(builtins, name) or name in functions or name in OURS:
             name += "_"
         functions[name] = make_function(host, name, tool)
@@ -211,6 +212,7 @@ def main() -> None:
             stream.flush()
         except BaseException:  # noqa: BLE001 - the code may have replaced the streams with any object
             status = 1
+    # Not `sys.exit`, which would wait for threads that the code left behind.
     os._exit(status)
 
 

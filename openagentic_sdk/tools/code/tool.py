@@ -63,6 +63,7 @@ class CodeTool(Tool):
         inside = calls.inside(ctx)
         ended = await run_program(code, inside.tools(), inside.make, self._limits)
         # The text for the model, and the digest of the whole output if that is longer.
+        # Before secrets are masked: invisible characters within one would keep it from being recognised.
         text = without_hidden(ended.output.decode("utf-8", "replace"))
         redact = ctx.services.get(Secrets).redact
         text = text if redact is None else redact(text)

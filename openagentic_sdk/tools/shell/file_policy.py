@@ -56,6 +56,8 @@ class FilePolicy:
 
     def _is_git_content(self, path: str) -> bool:
         above, _, below = path.partition("/.git/")
+        # Where `.git` is a file, it names another folder, which `git_dirs` finds; below a protected folder, git is
+        # protected too.
         return is_git_content(below) and os.path.isdir(f"{above}/.git") and not self.is_protected(f"{above}/x")
 
     @property
@@ -111,6 +113,7 @@ class RunTemp:
     def __init__(self) -> None:
         import tempfile
 
+        # Resolved, since mounts and the sandbox's rules compare real paths, and /tmp may be a link.
         self._place = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-run-"))
         self.folder = f"{self._place}/tmp"
         for name in ("tmp", "caches"):

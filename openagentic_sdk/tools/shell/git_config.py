@@ -93,6 +93,7 @@ def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
                 if ".git" in folders:
                     folders.remove(".git")
                 yield folder
+            # A bare repository has no `.git`: git recognises it by these names.
             elif names >= {"HEAD", "objects"} or names >= {"HEAD", "commondir"}:
                 folders.clear()
                 yield folder
@@ -134,4 +135,5 @@ def _holds_hooks(folder: str) -> bool:
         names = os.listdir(folder)
     except (OSError, ValueError):  # missing, or not a valid file name
         return False
+    # `git init` creates samples, which are not run.
     return any(not name.endswith(".sample") for name in names)

@@ -69,9 +69,11 @@ def read_config(path: str) -> GitSettings | None:
         return GitSettings("", (f"{path}: {error}",))
     section, safe_lines, dropped = "", [], []
     for line in lines:
+        # Not `strip()`, which would remove characters that git keeps as part of a value.
         line = line.strip(" \t\r")
         header, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
         if line.startswith("["):
+            # A header in another form hides which section follows, so nothing below it is kept until the next one.
             section = "" if header is None else header[1].lower()
             if section in HARMLESS:
                 safe_lines.append(line)

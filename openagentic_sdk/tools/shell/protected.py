@@ -223,6 +223,7 @@ def _line(path: str) -> str:
 def _settings(path: str) -> list[tuple[str, str, str]]:
     """The settings of a configuration file: section with subsection, name, both in lower case, and value."""
     try:
+        # git continues a line that ends with a backslash on the next one.
         lines = "\n".join(config_lines(path)).replace("\\\n", "").split("\n")
     except (OSError, ValueError):
         return []
@@ -231,6 +232,7 @@ def _settings(path: str) -> list[tuple[str, str, str]]:
         header = _SECTION.search(line) if line.lstrip().startswith("[") else None
         if header:
             section = (header[1] if header[2] is None else f"{header[1]}.{header[2]}").lower()
+            # A setting may follow its section's header on the same line.
             line = line[header.end() :]
         name, equals, value = line.partition("=")
         name = name.strip().lower()

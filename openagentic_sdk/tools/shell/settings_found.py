@@ -145,6 +145,7 @@ def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 stack.append(entry.path)
+            # The number alone first, which costs no call of the system: most files share none.
             elif entry.inode() in numbers and (entry.stat(follow_symlinks=False).st_dev, entry.inode()) in inodes:
                 names.append(entry.path)
     return names
@@ -206,6 +207,7 @@ def _rename_aside(
     try:
         is_there = os.path.lexists(path)
         if is_there:
+            # Renamed rather than deleted: a person may have wanted what the command wrote.
             os.replace(path, aside_path)
             inner = (
                 []

@@ -39,6 +39,8 @@ class TrialLimits:
 
         return (
             (resource.RLIMIT_AS, self.memory_bytes),
+            # For each process, beside the trial's own clock: a program on several cores uses more CPU time than time
+            # passes.
             (resource.RLIMIT_CPU, 2 * int(self.seconds) + 10),
             (resource.RLIMIT_FSIZE, self.file_bytes),
             (resource.RLIMIT_NPROC, self.processes),
@@ -181,6 +183,7 @@ def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterat
     """The effects with digests of the old and new contents, including those inside deleted folders."""
     for effect in effects:
         path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)
+        # The effect names the folder alone, and a person should see each file that is lost with it.
         if effect.kind == "deleted" and effect.is_folder:
             for top, folders, names in walk(path):
                 for name in (*folders, *names):

@@ -47,6 +47,7 @@ def definition_of(entry: ServerEntry) -> dict[str, Any]:
     # The defaults are filled in, so that writing them out later is not a change.
     fields["type"] = fields.get("type") or "stdio"
     fields["args"], fields["env"] = fields.get("args") or [], fields.get("env") or {}
+    # `${CLAUDE_PLUGIN_ROOT}` in the entry stands for this folder, so another folder means another program.
     return {**fields, "plugin_root": entry.plugin_root} if entry.plugin_root else fields
 
 

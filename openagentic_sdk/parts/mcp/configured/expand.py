@@ -41,6 +41,7 @@ def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
         return value if value is not None else (default or "")[2:]
 
     def expanded(value: Any) -> Any:
+        # One pass: a variable's value that contains `${...}` itself is not expanded again.
         return _REFERENCE.sub(fill, value) if isinstance(value, str) else value
 
     whole = dict(entry)

@@ -114,6 +114,7 @@ def _entries(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         size = len(canonical_json(definition)) if digest is not None else _MAX_TOOL_BYTES + 1
         is_kept = size <= min(room, _MAX_TOOL_BYTES)
         room -= size if is_kept else 0
+        # The first of two tools with one name counts, as it does when they are offered.
         entries.setdefault(name_of(tool), {"sha256": digest, **({"definition": definition} if is_kept else {})})
     return entries
 

@@ -152,6 +152,7 @@ def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Ite
         ),
     ):
         path = os.path.realpath(os.path.join(plugin.root, each)) if isinstance(each, str) else ""
+        # A plugin's manifest may name a path with `..`, or a link that leads out of the plugin.
         if is_within(path, plugin.root) and os.path.isfile(path):
             data = read_json_file(path, plugin.root, problems)
             sources.append((path, data.get("mcpServers", data)))

@@ -111,6 +111,7 @@ class OAuthRequests:
         if not is_own and not (self._is_local and _is_loopback(target)):
             return check_addresses(target.url, target.host, answers, allow_private_networks=False)
         addresses = check_addresses(target.url, target.host, answers, allow_private_networks=True)
+        # The name `localhost` proves nothing: a hosts file, or a resolver, may map it to another machine.
         if not is_own and not all(address.is_loopback for address in addresses):
             raise AddressRefusedError(target.url, f"{target.host} is not on this machine")
         return addresses

@@ -101,6 +101,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
         not announced                 `iss` present     it must be the issuer's
         not announced                 missing           accepted
     """
+    # A repeated parameter is invalid (RFC 6749, section 3.1), and two parsers could choose different values.
     answers = {name: values[0] for name, values in query.items() if len(values) == 1}
     if not secrets.compare_digest(answers.get("state", "").encode(), attempt.state.encode()):
         raise McpAuthError("the browser's response belongs to another login: start again")
@@ -163,6 +164,7 @@ def own_client(settings: Mapping[str, Any], issuer: Issuer) -> OAuthClient | Non
 def token_request(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The form and the headers of a token request, including client authentication (RFC 6749, section 2.3.1)."""
     if client.method == "client_secret_basic" and client.secret is not None:
+        # Both parts are form-encoded first, unlike in plain HTTP Basic, since an id or a secret may contain a colon.
         pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
         return dict(form), {"Authorization": "Basic " + base64.b64encode(pair.encode("ascii")).decode("ascii")}
     secret = {"client_secret": client.secret} if client.secret and client.method == "client_secret_post" else {}
@@ -197,6 +199,7 @@ def read_tokens(
     refresh, granted = data.get("refresh_token"), data.get("scope")
     return Tokens(
         access,
+        # An issuer that does not rotate refresh tokens sends none, and the old one stays valid (RFC 6749, section 6).
         refresh if isinstance(refresh, str) and refresh else before.refresh if before is not None else None,
         granted if isinstance(granted, str) else scope,
         now + seconds if seconds is not None and math.isfinite(seconds) and seconds > 0 else None,
@@ -209,6 +212,7 @@ def refusal(
     """The error in an answer (RFC 6749, section 5.2), with its `code`, and without secrets in its text."""
     code = data.get("error")
     text = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
+    # The longest first: a secret may contain a shorter one, and the rest of it would remain readable.
     for secret in sorted(filter(None, sent_secrets), key=len, reverse=True):
         text = text.replace(secret, "[hidden]")
     reason = visible(one_line(text))[:_MAX_SAID_CHARS] or f"status {status}"

@@ -67,6 +67,7 @@ class Logins:
                 str(entry.get("resource") or ""),
             )
             if login.tokens is not None:
+                # Compares `expires_at`: a value of another type fails here, where the login counts as missing.
                 login.tokens.is_valid(0.0)
         except TypeError:  # written by another version, or edited: log in again
             return None
@@ -112,6 +113,7 @@ class Logins:
             return
         try:
             until = time.monotonic() + _RENEWAL_S
+            # Not a blocking lock: it would hold up the event loop, in which another task may hold it.
             while not try_lock(lock_fd):
                 if time.monotonic() > until:
                     raise McpAuthError(f"another process has been refreshing the login for {_RENEWAL_S:g} s: try again")

@@ -104,6 +104,7 @@ def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     resource_url = read_address(resource, "resource in the server's metadata")
     mine = read_address(server_url, "the server's url")
     base, path = resource_url.target.partition("?")[0].rstrip("/"), mine.target.partition("?")[0].rstrip("/")
+    # A resource may cover all paths below it: the token for `https://host/mcp` also serves `https://host/mcp/sse`.
     if origin_of(resource_url) != origin_of(mine) or not (path == base or path.startswith(base + "/")):
         raise McpAuthError(
             f"the server's metadata is about {resource!r:.200} and not about {mine.url}: nothing was sent"
@@ -122,6 +123,7 @@ def issuer_urls(issuer: str) -> list[str]:
     origin, path = origin_of(url), url.target.rstrip("/")
     if not path:
         return [f"{origin}{_AUTHORIZATION_SERVER}", f"{origin}{_OPENID}"]
+    # OAuth inserts the well-known path before the issuer's (RFC 8414, section 3.1), and OpenID appends it.
     return [f"{origin}{_AUTHORIZATION_SERVER}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]
 
 
@@ -132,6 +134,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
         raise McpAuthError(
             f"the authorization server {issuer} calls itself {stated_issuer!r:.200}: nothing was sent to it"
         )
+    # MCP requires the declaration: a server that ignores PKCE accepts a stolen code, and does not show that it does.
     if "S256" not in as_list(document.get("code_challenge_methods_supported")):
         raise McpAuthError(
             f"the authorization server {issuer} does not declare support for PKCE with S256, which is required"
