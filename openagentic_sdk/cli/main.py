@@ -85,6 +85,12 @@ class CommandParser(argparse.ArgumentParser):
         help_text = "; --help lists the choices" if has_choices else ""
         super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message + help_text)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:  # argparse would ignore that it cannot be written
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
     def _parser_of(self, words: Sequence[str]) -> argparse.ArgumentParser:
         """The parser of the command and action that the words choose."""
         parser: argparse.ArgumentParser = self

@@ -591,11 +591,14 @@ class Sessions(CommandCase):
 class Output(CommandCase):
     """Output that nobody can write or read, in processes whose output is buffered."""
 
-    def outcome(self, *argv: str, stdout: int | None = None, stderr: int | None = None) -> tuple[int, str]:
+    def outcome(
+        self, *argv: str, stdout: int | None = None, stderr: int | None = None, **environ: str
+    ) -> tuple[int, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         with subprocess.Popen(
             [sys.executable, "-m", "openagentic_sdk", *argv],
             cwd=ROOT,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            env={**inherited, "OPENAGENTIC_TEST_PAYMENTS": str(self.folder), **environ},
             stdout=subprocess.DEVNULL if stdout is None else stdout,
             stderr=subprocess.PIPE if stderr is None else stderr,
         ) as process:
@@ -607,16 +610,20 @@ class Output(CommandCase):
         full = os.open("/dev/full", os.O_WRONLY)
         self.addCleanup(os.close, full)
         sentence = f"openagentic-sdk: the output cannot be written: {os.strerror(errno.ENOSPC)}\n"
-        for argv in (("sessions", "list"), ("--help",), ("run", "--json", "--script", self.script("Tea."), "Tea?")):
+        store = f"sqlite:{self.folder / 'runs.db'}"
+        work = ("fleet", "work", "--until-idle", "--agents", "tests.fleet.payments:agents", "--store", store)
+        for argv in (("sessions", "list"), work, ("run", "--json", "--script", self.script("Tea."), "Tea?")):
             with self.subTest(argv):
                 self.assertEqual(self.outcome(*argv, stdout=full), (FAILED, sentence))
+        for unbuffered in ("", "1"):
+            self.assertEqual(self.outcome("--help", stdout=full, PYTHONUNBUFFERED=unbuffered), (FAILED, sentence))
         self.assertEqual(self.outcome("sessions", "show", "nonsense", stderr=full), (FAILED, ""))
         reader, writer = os.pipe()
         os.close(reader)
         self.addCleanup(os.close, writer)
-        for argv in (("sessions", "list"), ("--help",)):
+        for argv, code in ((("sessions", "list"), FAILED), (("--help",), FAILED), (work, OK)):
             with self.subTest(argv):
-                self.assertEqual(self.outcome(*argv, stdout=writer), (FAILED, ""))
+                self.assertEqual(self.outcome(*argv, stdout=writer), (code, ""))
 
     def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(self) -> None:
         self.command("run", "--script", self.script("Tea."), "Tea?")

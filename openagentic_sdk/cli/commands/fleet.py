@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import sys
 from contextlib import closing, suppress
@@ -141,13 +142,20 @@ async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
 
 
 async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
+    failures: list[OSError] = []
+    is_terminal = sys.stdout.isatty()
+
+    def tell(data: dict[str, Any], line: str) -> None:
+        try:
+            Screen(sys.stdout).tell(args.json, data, [line])
+            sys.stdout.flush()
+        except OSError as error:  # an output that cannot be written must not end the runs
+            failures[:] = [error]
+
     def report(run: FleetRun, what: str) -> None:
         facts = {"run": run.id, "session": run.session, "agent": run.agent}
         line = f"run {run.id} ({run.agent}, session {run.session}): {what}"
-        data = {"happened": what.partition(":")[0], **facts, "note": what}
-        with suppress(OSError):  # a closed terminal or pipe must not end the runs
-            Screen(sys.stdout).tell(args.json, data, [on_one_line(line, 500)])
-            sys.stdout.flush()
+        tell({"happened": what.partition(":")[0], **facts, "note": what}, on_one_line(line, 500))
 
     def complain(problem: str) -> None:
         with suppress(OSError):
@@ -174,10 +182,13 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     for number in end_signals():
         loop.add_signal_handler(number, end, number)
     if not args.json:
-        with suppress(OSError):
-            print(f"working as {worker.name} (Ctrl-C ends)", flush=True)
+        tell({}, f"working as {worker.name} (Ctrl-C ends)")
     await worker.work(until_idle=args.until_idle)
-    flush_or_discard(sys.stdout)  # the exit code is about the runs, not about reports that nobody reads
+    # A reader that has gone, and a terminal that was closed, miss nothing; a file that is full does.
+    failures += filter(None, [flush_or_discard(sys.stdout)])
+    for error in failures:
+        if not isinstance(error, BrokenPipeError) and not (is_terminal and error.errno == errno.EIO):
+            raise error
     return OK
 
 
