@@ -6,14 +6,17 @@ import contextlib
 import io
 import json
 import random
+import sqlite3
+import tempfile
 import threading
+import unittest
 import zlib
 from itertools import accumulate
 from typing import Any
 
 from openagentic_sdk.agent import Agent
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.errors import LogCorruptError, SessionExistsError
+from openagentic_sdk.errors import LogCorruptError, OptionsError, SessionExistsError, SessionNotFoundError
 from openagentic_sdk.events import (
     AssistantMessage,
     Event,
@@ -33,9 +36,11 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.record.verify_log import Problem, salvage, verify_session
 from openagentic_sdk.serialization import MAX_DEPTH
 from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.testing import ScriptedProvider
 from tests.size import LARGE, sized
@@ -503,3 +508,27 @@ class WitnessTest(SceneTest):
             next_round.release()
         thread.join()
         self.assertEqual([report for report in reports if report], [])
+
+
+class OtherStores(unittest.TestCase):
+    def test_sessions_in_a_database_are_verified_and_salvaged_by_the_same_functions(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            stores = (MemorySessionStore(), SqliteSessionStore(f"{folder}/runs.db"))
+            for store in stores:
+                with contextlib.closing(store):
+                    store.create_session(session_id="s")
+                    store.append_events("s", [UserMessage("tea"), UserMessage("cake"), UserMessage("jam")])
+                    report = verify_session(store, "s")
+                    self.assertEqual((report.problems, report.events, report.foreign), ((), 3, ()))
+                    self.assertEqual(len(store.read_events(salvage(store, "s", target_id="t").session_id)), 5)
+                    with self.assertRaises(SessionNotFoundError):
+                        verify_session(store, "none")
+                    with self.assertRaisesRegex(OptionsError, "keep_behind"):
+                        salvage(store, "s", keep_behind=True)
+            store = SqliteSessionStore(f"{folder}/runs.db")
+            with contextlib.closing(store), contextlib.closing(sqlite3.connect(store.path)) as db:
+                db.execute("UPDATE events SET data = '{' WHERE data LIKE '%cake%' AND place < (2 << 32)")
+                db.commit()
+                (problem,) = verify_session(store, "s").problems
+                self.assertEqual((problem.kind, problem.seq), ("json", 2))
+                self.assertEqual(salvage(store, "s").events, 1)

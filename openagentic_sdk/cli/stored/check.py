@@ -8,20 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...errors import OpenAgentSdkError, OptionsError
+from ...errors import OpenAgentSdkError
 from ...ground.text import on_one_line
 from ...parts.record.erase import has_unfinished_erasure
 from ...parts.record.folds.audit import find_mismatches
-from ...parts.record.verify_log import (
-    foreign_authority,
-    salvage,
-    salvage_from_database,
-    subagent_sessions,
-    verify_remains,
-    verify_session,
-)
+from ...parts.record.verify_log import salvage, subagent_sessions, verify_session
 from ...sessions.base import SessionStore
-from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from ..actions import ActionList
 from ..exits import FAILED, OK
@@ -101,12 +93,6 @@ def _verdict(
 
 
 def _check(store: SessionStore, session_id: str, subagents: SubagentMetadata) -> tuple[bool, list[str]]:
-    if not isinstance(store, FileSessionStore):  # a database checks its own bytes; here every event is read
-        if problems := verify_remains(session_id, store.read_remains(session_id)).problems:
-            return False, [str(problem) for problem in problems]
-        foreign = [event.seq or 0 for event in foreign_authority(session_id, store.iter_events(session_id), Seal())]
-        good, findings = _check_requests(store, session_id)
-        return good, [*findings, *_say_foreign(foreign)]
     report = verify_session(store, session_id, subagents=subagents)
     findings = [*map(str, report.problems), *report.notes]
     if not report.ok:
@@ -137,12 +123,7 @@ def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[st
 
 def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
-    if isinstance(store, FileSessionStore):
-        saved = salvage(store, session_id, keep_behind=args.keep_behind)
-    elif args.keep_behind:
-        raise OptionsError("only session files show what follows damage: remove --keep-behind")
-    else:
-        saved = salvage_from_database(store, session_id)
+    saved = salvage(store, session_id, keep_behind=args.keep_behind)
     screen = Screen(sys.stdout)
     screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
     if isinstance(store, FileSessionStore):

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
-from ...errors import LogCorruptError, SessionError, StorageError
+from ...errors import LogCorruptError, OptionsError, SessionError, StorageError
 from ...events import (
     CommandExpanded,
     ContextCleared,
@@ -168,22 +168,29 @@ def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[st
 
 
 def verify_session(
-    store: FileSessionStore, session_id: str, *, subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
+    store: SessionStore, session_id: str, *, subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
 ) -> SessionReport:
     """Verify the whole log and every blob, and compare the log with all other sources.
 
-    `subagents` is the result of `subagent_sessions`, for callers that check many sessions. Raises `SessionNotFoundError`,
-    and `StorageError` if the disk cannot be read.
+    A store with its own byte format checks its bytes itself: of it, every event and blob is read. `subagents` is the result
+    of `subagent_sessions`, for callers that check many sessions of files. Raises `SessionNotFoundError`, and `StorageError`
+    if the disk or the server cannot be read.
     """
+    if not isinstance(store, FileSessionStore):
+        report = _verify_remains(session_id, store.read_remains(session_id))
+        return _with_foreign(store, report)
     if not store.session_exists(session_id) and session_id in store.list_lost():
         return _verify_lost(store, session_id)
     with _opened(store, session_id) as fd:
         # Read before the log: a run writes to the log first, so a source that is ahead of it proves that events are missing.
         witnesses = _Witnesses(store, session_id, subagents)
-        report = witnesses.judge(_verify_log(fd, session_id, witnesses), fd)
-        events = store.iter_events(session_id, limit=report.events) if report.ok else ()
-        foreign = foreign_authority(session_id, events, store.seal)
-        return replace(report, foreign=tuple(event.seq or 0 for event in foreign))
+        return _with_foreign(store, witnesses.judge(_verify_log(fd, session_id, witnesses), fd))
+
+
+def _with_foreign(store: SessionStore, report: SessionReport) -> SessionReport:
+    events = store.iter_events(report.session_id, limit=report.events) if report.ok else ()
+    foreign = foreign_authority(report.session_id, events, store.seal)
+    return replace(report, foreign=tuple(event.seq or 0 for event in foreign))
 
 
 class _Witnesses:
@@ -349,15 +356,19 @@ def _opened(store: FileSessionStore, session_id: str) -> Iterator[int]:
 
 
 def salvage(
-    store: FileSessionStore, session_id: str, *, target_id: str | None = None, keep_behind: bool = False
+    store: SessionStore, session_id: str, *, target_id: str | None = None, keep_behind: bool = False
 ) -> Salvage:
     """Create a session from the intact beginning of a damaged one and its intact blobs; the old session is not changed.
 
     Its first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line ends that an
     editor converted are first converted back. Calls left open by the damage end as `unknown`. With `keep_behind`, the
-    intact events after the damage are appended as `log.fragment`, which is not part of any conversation. Raises
-    `SessionExistsError` if `target_id` exists.
+    intact events after the damage are appended as `log.fragment`, which is not part of any conversation; only files can.
+    Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
     """
+    if not isinstance(store, FileSessionStore):
+        if keep_behind:
+            raise OptionsError("only session files show what follows damage: leave keep_behind (--keep-behind) out")
+        return _salvage_from_database(store, session_id, target_id)
     report = verify_session(store, session_id)
     with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
         again = report
@@ -388,16 +399,13 @@ def salvage(
     return Salvage(new_id, good, dropped_bytes, report, kept_behind)
 
 
-def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
-    """Like `salvage`, for a store with its own byte format: the events up to the first damaged or missing one.
-
-    Raises `SessionNotFoundError`.
-    """
+def _salvage_from_database(store: SessionStore, session_id: str, target_id: str | None) -> Salvage:
+    """Like `salvage`, for a store with its own byte format: the events up to the first damaged or missing one."""
     remains = store.read_remains(session_id)
-    report = verify_remains(session_id, remains)
+    report = _verify_remains(session_id, remains)
     good, lost_blobs = report.events, {problem.blob for problem in report.problems}
     first = LogSalvaged(session_id, good, report.damage, 0, 0)
-    new_id = new_session_id()
+    new_id = target_id or new_session_id()
     before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
     store.import_session(
         new_id,
@@ -408,7 +416,7 @@ def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
     return Salvage(new_id, good, 0, report)
 
 
-def verify_remains(session_id: str, remains: Remains) -> SessionReport:
+def _verify_remains(session_id: str, remains: Remains) -> SessionReport:
     """The problems of a session in a store with its own byte format, after reading all of it."""
     good, todo, blob_names = 0, "salvage saves what is left", dict[str, None]()
     problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in remains.holes]
