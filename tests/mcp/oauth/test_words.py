@@ -205,6 +205,10 @@ class RequestTest(unittest.TestCase):
             {"client_id": "c", "token_endpoint_auth_method": "private_key_jwt"},
             {"client_id": "c", "token_endpoint_auth_method": "client_secret_post"},
             {"client_id": "c", "token_endpoint_auth_method": ["none"]},
+            {"client_id": "\ud800"},
+            {"client_id": "c", "client_secret": "s\ud800"},
+            {"client_id": "c", "client_secret": "s\nX: y"},
+            {"client_id": "c", "client_secret": 5},
         ):
             with self.subTest(data), self.assertRaises(McpAuthError):
                 read_registration(201, data, "https://i", "http://l")
@@ -218,6 +222,8 @@ class RequestTest(unittest.TestCase):
         whole = {**bare, "expires_in": "60", "scope": "less", "refresh_token": "r"}
         self.assertEqual(read(whole), Tokens("t", "r", "less", 160.0))
         self.assertEqual(read(bare, Tokens("old", "kept")).refresh, "kept")
+        unsendable = read({**bare, "refresh_token": "\ud800", "scope": "a\x1b[2J"})
+        self.assertEqual((unsendable.refresh, unsendable.scope), (None, "asked"))
         for odd in (-5, 0, "soon", None, True, [], float("inf"), "nan", 10**400):
             self.assertIsNone(read({**bare, "expires_in": odd}).expires_at)
         for wrong in ({"access_token": "a\r\nb"}, {"access_token": ""}, {"access_token": 5}, {"token_type": "mac"},
@@ -236,7 +242,7 @@ class SettingsTest(unittest.TestCase):
         self.assertEqual(read_settings("s", None), {})
         self.assertEqual(read_settings("s", {"clientId": "c", "callbackPort": None}), {"clientId": "c"})
         for wrong in ({"clientId": ""}, {"callbackPort": True}, {"callbackPort": 70000}, {"clientMetadataUrl": "http://x/y"},
-                      {"scopes": ["a"]}, {"other": 1}):  # fmt: skip
+                      {"scopes": ["a"]}, {"other": 1}, {"clientSecret": "\ud800"}, {"scopes": "\ud800"}):  # fmt: skip
             with self.subTest(wrong), self.assertRaisesRegex(OptionsError, "'s'"):
                 read_settings("s", wrong)
         with self.assertRaises(OptionsError) as caught:

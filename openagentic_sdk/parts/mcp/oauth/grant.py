@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from ....errors import McpAuthError
 from ....ground.frozen import frozen
 from ....ground.text import one_line, visible
-from .metadata import Issuer
+from .metadata import Issuer, is_sendable
 
 CLIENT_NAME = "openagentic-sdk"
 # A token counts as expired this early, because the request takes time to reach the server.
@@ -136,13 +136,13 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
     """The client that a server registered for us. Raises `McpAuthError` if it is unusable."""
     if status not in (200, 201):
         raise refusal(issuer, data, (), status)
-    secret = data.get("client_secret")
-    secret = secret if isinstance(secret, str) and secret else None
+    secret = data.get("client_secret") or None
     # RFC 7591, section 2: `client_secret_basic` is the default
     method = data.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "none")
     client_id = data.get("client_id")
-    if not isinstance(client_id, str) or not client_id:
-        raise McpAuthError(f"{issuer} registered this client without a client_id")
+    if not is_sendable(client_id) or not (secret is None or is_sendable(secret)):
+        name = "client_secret" if is_sendable(client_id) else "client_id"
+        raise McpAuthError(f"{issuer} registered this client with no usable {name}: only printable characters can be sent")
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
         raise McpAuthError(
             f"{issuer} registered this client for {str(method)[:60]!r}, which does not fit the credentials that it issued"
@@ -200,8 +200,8 @@ def read_tokens(
     return Tokens(
         access,
         # An issuer that does not rotate refresh tokens sends none, and the old one stays valid (RFC 6749, section 6).
-        refresh if isinstance(refresh, str) and refresh else before.refresh if before is not None else None,
-        granted if isinstance(granted, str) else scope,
+        refresh if is_sendable(refresh) else before.refresh if before is not None else None,
+        granted if is_sendable(granted) else scope,
         now + seconds if seconds is not None and math.isfinite(seconds) and seconds > 0 else None,
     )
 

@@ -44,6 +44,7 @@ from .metadata import (
     canonical_resource,
     is_document_url,
     is_same_issuer,
+    is_sendable,
     issuer_urls,
     origin_of,
     read_address,
@@ -83,14 +84,14 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
     """
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "issuer": (lambda value: isinstance(value, str) and value.startswith(("https://", "http://")), "an https URL"),
-        "clientId": (lambda value: isinstance(value, str) and value != "", "a string"),
-        "clientSecret": (lambda value: isinstance(value, str) and value != "", "a string"),
+        "clientId": (is_sendable, "a string of printable characters"),
+        "clientSecret": (is_sendable, "a string of printable characters"),
         "clientMetadataUrl": (
             lambda value: isinstance(value, str) and is_document_url(value),
             "an https URL with a path",
         ),
         "callbackPort": (lambda value: type(value) is int and 0 < value < 65536, "a port from 1 to 65535"),
-        "scopes": (lambda value: isinstance(value, str), "scopes separated by spaces"),
+        "scopes": (lambda value: isinstance(value, str) and value.isprintable(), "scopes separated by spaces"),
     }
     given_settings = {key: value for key, value in (settings or {}).items() if value is not None}
     for key, value in given_settings.items():

@@ -8,7 +8,7 @@ address and issuer, or they are rejected. A null member counts as missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
 from ....errors import AddressRefusedError, McpAuthError
@@ -109,7 +109,7 @@ def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
         raise McpAuthError(
             f"the server's metadata is about {resource!r:.200} and not about {mine.url}: nothing was sent"
         )
-    issuers = tuple(each for each in as_list(document.get("authorization_servers")) if isinstance(each, str) and each)
+    issuers = _texts(document.get("authorization_servers"))
     if not issuers:
         raise McpAuthError(f"the metadata of {mine.url} names no authorization server")
     return Resource(str(resource), issuers, _texts(document.get("scopes_supported")))
@@ -161,5 +161,10 @@ def is_document_url(url: str) -> bool:
     return parts.scheme == "https" and parts.path not in ("", "/") and not parts.fragment
 
 
+def is_sendable(value: Any) -> TypeGuard[str]:
+    """Whether a value from a server is a text that can be sent back and shown: not empty, and printable throughout."""
+    return isinstance(value, str) and value != "" and value.isprintable()
+
+
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(each for each in as_list(value) if isinstance(each, str) and each)
+    return tuple(each for each in as_list(value) if is_sendable(each))
