@@ -242,6 +242,9 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertIn("initialize", other.seen)
         why = (await self.seat(self.serve(other).url + "/mcp", is_sse=True)).event.error_message
         self.assertIn("which is on another host", why or "")
+        for endpoint in ("http://[x", "//["):
+            why = (await self.seat(self.serve(Script(LEGACY, GET=stream(endpoint))).url, is_sse=True)).event.error_message
+            self.assertIn("which is not a URL", why or "")
 
     # --- sessions --------------------------------------------------------------------------------------------------------
 
@@ -375,6 +378,15 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             return True
 
         tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks, GET=nothing)))
+        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before it answered"):
+            await tool.run({}, ToolContext())
+
+        def breaks_oddly(connection: Connection, request: Request, message: Any) -> bool:
+            connection.stream([b"retry: 1\n" + event("", "\u00e9")])
+            return True
+
+        # The call was sent, so an id that no header can carry leaves its outcome unknown as well.
+        tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks_oddly)))
         with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before it answered"):
             await tool.run({}, ToolContext())
 

@@ -311,8 +311,9 @@ class HttpWire:
                         # count.
                         breaks = breaks + 1 if stream.last_event_id == before else 0
                         continue
-            except ProviderError:
-                pass  # counts as a break, like any other
+            except (ProviderError, OptionsError, McpError):
+                # Counts as a break, like any other: the call itself was sent, whatever is wrong with the id or the login.
+                pass
             breaks += 1
         raise self._garbled("closed the stream before it answered")
 
@@ -400,14 +401,21 @@ class HttpWire:
                 self.lost = failure
                 self._on_lost(failure)
         finally:
-            # Wakes requests that still wait for the URL if the stream ended for another reason; a completed future is
-            # not affected.
-            post_to.cancel()
+            # Ends the wait for the URL if the stream ended for another reason. Cancelling the future instead would look to
+            # whoever waits as if the run had been cancelled.
+            if not post_to.done():
+                post_to.set_exception(self._garbled("closed its stream"))
 
     def _within_origin(self, endpoint: str) -> str:
         # The server chooses this URL, and requests to it carry the credentials.
-        url = urljoin(self._url, endpoint)
-        ours, theirs = urlsplit(self._url), urlsplit(url)
+        try:
+            url = urljoin(self._url, endpoint)
+            ours, theirs = urlsplit(self._url), urlsplit(url)
+        except ValueError as error:
+            raise McpError(
+                f"the server {self.name} requests messages at {endpoint!r:.200}, which is not a URL ({error})",
+                server=self.name,
+            ) from error
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
             raise McpError(
                 f"the server {self.name} requests messages at {shown_url(url)}, which is on another host: nothing was sent "
