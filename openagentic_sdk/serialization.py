@@ -75,12 +75,14 @@ class _Shape:
         own = [f for f in fields(cls) if f.name not in ENVELOPE]
         self.cls = cls
         self.defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
-        self.plain = {f.name: frozenset(_ACCEPTED[str(f.type)] or _JSON) for f in fields(cls)}
+        # A whole number in the place of a float is unusual, and may be too large for one.
+        kinds_by_name = ((f.name, _ACCEPTED[str(f.type)] or _JSON) for f in fields(cls))
+        self.plain = {name: frozenset(kinds) - ({int} if float in kinds else set()) for name, kinds in kinds_by_name}
         self.size = len(self.plain)
         kinds = ((f.name, _ELEMENTS.get(str(f.type).removesuffix(" | None"))) for f in own)
         self.lists = {name: kind for name, kind in kinds if kind is not None}
         self.names = tuple(f.name for f in own)
-        self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
+        self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in fields(cls)}
         self.head = f'"type":{_quote(cls.type)}'
         # `mac` is the last field: its digest covers everything before it.
         self.written = (*self.names, "parent_tool_use_id", "agent_name", "mac")
@@ -157,21 +159,15 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
 
 
 def _build(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent:
-    values: dict[str, Any] = {}
-    for name in shape.names:
-        if name not in data:
-            continue
-        values[name] = value = data[name]
-        _check_kind(shape, name, value)
+    values = {name: data[name] for name in shape.names if name in data}
     missing = [name for name in shape.required if name not in values]
     if missing:
         raise InvalidEventError(f"{shape.cls.type}: field {missing[0]!r} is missing")
     envelope = {name: data[name] for name in ENVELOPE if data.get(name) is not None}
-    seq, ts = envelope.get("seq"), envelope.get("ts")
-    if seq is not None and (seq.__class__ is not int or seq < 1):
+    for name, value in (*values.items(), *envelope.items()):
+        _check_kind(shape, name, value)
+    if (seq := envelope.get("seq", 1)) < 1:
         raise InvalidEventError(f"field 'seq' must be a whole number from 1, not {seq!r}")
-    if ts is not None and (ts.__class__ is bool or not isinstance(ts, _NUMBER)):
-        raise InvalidEventError(f"field 'ts' must be seconds since the epoch, not {ts!r}")
     return shape.cls(**values, **envelope)
 
 
@@ -183,7 +179,10 @@ def _without_misfits(shape: _Shape, data: Mapping[str, Any]) -> Mapping[str, Any
 def _check_kind(shape: _Shape, name: str, value: Any) -> None:
     accepted = shape.accepted[name]
     # `bool` is a subclass of `int`: True is no number of tokens.
-    if accepted is not None and (not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)):
+    is_bool, is_huge = value.__class__ is bool, value.__class__ is int and not -1e300 < value < 1e300
+    if accepted is not None and (
+        not isinstance(value, accepted) or (is_bool and bool not in accepted) or (is_huge and float in accepted)
+    ):
         kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
         raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
     if value and name in shape.lists:

@@ -345,7 +345,7 @@ class _IncomingAnswer:
     def _response(self, output: wire.ModelOutput) -> ModelResponse:
         run, now, model = self._run, self._clock.monotonic(), output.model or self._model
         normal, cost = normalize_usage(output.usage), output.cost_usd
-        if cost is None:
+        if not (isinstance(cost, int | float) and 0 <= cost < 1e18):  # None, or nothing that money can be
             cost = run.agent.cost(normal, model, output.service_tier)
         if cost is None and model != self._model:  # a gateway may report a model other than the requested one
             cost = run.agent.cost(normal, self._model, output.service_tier)

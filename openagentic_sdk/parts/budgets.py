@@ -51,6 +51,7 @@ from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.spent import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ..sessions.folds.standing import state_after
 from ..sessions.folds.summary import SessionSummary
+from ..sessions.folds.usage import normalize_usage
 from .record.folds.costs import WINDOWS, CostScope, NowSpending, Window, spending_now
 
 _CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
@@ -82,14 +83,17 @@ class Budget:
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
         """Charge one call's usage; the estimate is used if the endpoint reports no usage."""
-        usage = usage or {}
-        tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+        # A log or a provider from elsewhere may report anything, but must not lower the sums.
+        normal = normalize_usage(usage)
+        tokens = 0 if normal is None else normal["input_tokens"] + normal["output_tokens"]
         if not tokens and estimated_tokens:
             tokens, self.is_estimated = estimated_tokens, True
         # The shared budgets were read before the step, so what this step spends is added until they are read again.
         for budget in (self, *self.shared):
             budget.tokens += tokens
-            budget.cost_usd = None if cost_usd is None or budget.cost_usd is None else budget.cost_usd + cost_usd
+            budget.cost_usd = (
+                None if cost_usd is None or budget.cost_usd is None else budget.cost_usd + min(max(cost_usd, 0.0), 1e18)
+            )
 
     def complaint(self) -> str | None:
         """The reason why no further call may be made, or None."""

@@ -556,9 +556,9 @@ def describe_attachment(part: Mapping[str, Any]) -> str:
     return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in facts if word)])}]"
 
 
-def _cleared_text(cleared: Mapping[str, Any]) -> str:
-    """The placeholder of a cleared output."""
-    size, name = cleared.get("bytes"), cleared.get("sha256")
+def _cleared_text(cleared: Any) -> str:
+    """The placeholder of a cleared output; in a log from elsewhere, its record may be of any type."""
+    size, name = (cleared.get("bytes"), cleared.get("sha256")) if isinstance(cleared, Mapping) else (None, None)
     return (
         f"[This output of {size} bytes was cleared to save space. "
         f'Read {{"file_path": "blob:{name}"}} gives it again where that is needed.]'

@@ -243,7 +243,9 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         why = (await self.seat(self.serve(other).url + "/mcp", is_sse=True)).event.error_message
         self.assertIn("which is on another host", why or "")
         for endpoint in ("http://[x", "//["):
-            why = (await self.seat(self.serve(Script(LEGACY, GET=stream(endpoint))).url, is_sse=True)).event.error_message
+            why = (
+                await self.seat(self.serve(Script(LEGACY, GET=stream(endpoint))).url, is_sse=True)
+            ).event.error_message
             self.assertIn("which is not a URL", why or "")
 
     # --- sessions --------------------------------------------------------------------------------------------------------

@@ -97,6 +97,9 @@ class NormalForm(unittest.TestCase):
     def test_the_normal_form_is_its_own_normal_form(self) -> None:
         form = normal(10, 4, cached=6, written=2, reasoning=3)
         self.assertEqual(normalize_usage(form), form)
+        for wrong in (-5, 10**400, 1e400, "9", True, None):  # in exactly this form, too
+            spoilt = normalize_usage({**form, "input_tokens": wrong, "output_tokens": wrong})
+            self.assertIsNone(spoilt, wrong)
 
     def test_sums_know_unknown_from_zero(self) -> None:
         self.assertIsNone(add_usage(None, None))
@@ -176,6 +179,10 @@ class Prices(unittest.TestCase):
         for model in ("who-knows", "", None, "gpt-4o-audio-preview", "someone/gpt-4o", "gpt-4o:free"):
             self.assertIsNone(cost(normal(10, 10), model), model)
         self.assertIsNone(cost(None, "gpt-4o"))
+        # More tokens from the cache than tokens, and more for an hour than were written, do not earn money.
+        for odd in (normal(0, 0, cached=10**9), {**normal(0, 0, written=1), "cache_write_1h_tokens": 10**9}):
+            self.assertGreaterEqual(cost(odd, "gpt-4o") or 0, 0)
+            self.assertGreaterEqual(cost(odd, "claude-opus-5") or 0, 0)
 
     def test_dated_releases_and_routed_names_find_their_family(self) -> None:
         plain = cost(normal(10, 10), "gpt-4o")

@@ -26,7 +26,7 @@ from openagentic_sdk.api import compact_session
 from openagentic_sdk.assemble import limits_left
 from openagentic_sdk.errors import BudgetError, OptionsError
 from openagentic_sdk.events import ModelRequest, SystemInit, ToolResult
-from openagentic_sdk.parts.budgets import read_limits
+from openagentic_sdk.parts.budgets import Budget, read_limits
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.core import TENANT_KEY
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -164,6 +164,12 @@ class DayLimits(unittest.TestCase):
         )
         with self.assertRaisesRegex(BudgetError, "max_cost_usd in day of"):
             asyncio.run(compact_session(options=options))
+
+    def test_no_report_lowers_what_is_spent(self) -> None:
+        for tokens in (-(10**9), float("-inf"), float("nan"), "-5", True, [], None):
+            budget = Budget(max_tokens=10, max_cost_usd=1.0, tokens=9, cost_usd=0.9)
+            budget.charge({"input_tokens": tokens, "output_tokens": tokens}, -5.0)
+            self.assertEqual((budget.tokens, budget.cost_usd), (9, 0.9))
 
     def test_an_hour_ends_by_the_clock_and_the_day_goes_on(self) -> None:
         clock = FakeClock(MORNING + 3599)

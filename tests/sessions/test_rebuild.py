@@ -122,6 +122,13 @@ class RebuildTest(unittest.TestCase):
             shown = [m["content"] for m in rebuild_messages(events) if m["role"] == "tool"]
             self.assertEqual([text.startswith("output") for text in shown], [n >= behind for n in range(3)])
 
+    def test_a_record_of_a_cleared_output_may_be_anything_in_a_log_from_elsewhere(self):
+        for record in ([], "x", 5, True, {"bytes": {}, "sha256": []}):
+            log = numbered(
+                UserMessage("hi"), ToolUse("a", "R", {}), ToolResult("a", "long"), ContextCleared({"a": record})
+            )
+            self.assertIn("was cleared", rebuild_messages(log)[-1]["content"])
+
     def test_a_log_of_an_older_tool_that_alternates_calls_and_results_is_valid(self):
         events = [UserMessage("hi")]
         for name in "abc":

@@ -55,8 +55,8 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     """
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         return None
-    if tuple(raw) in _NORMAL_FORMS and {*map(type, raw.values())} == {int}:
-        return dict(raw)  # it is already in the normal form
+    if tuple(raw) in _NORMAL_FORMS and all(type(number) is int and 0 <= number < 1e99 for number in raw.values()):
+        return dict(raw)  # it is already in the normal form, of one answer or of a sum
     numbers = _numbers(raw)
     prompt, answer = _first(numbers, _INPUT), _first(numbers, _OUTPUT)
     if prompt is None and answer is None:

@@ -398,9 +398,11 @@ class SessionView:
             if not event.complete and event.usage is None:
                 return
         self.usage = add_usage(self.usage, event.usage)
-        # A log from elsewhere may contain any cost, but must not lower the sum.
+        # A log from elsewhere may contain any cost, but must not lower the sum, nor make it infinite.
         cost_usd = event.cost_usd
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
+        self.cost_usd = (
+            None if cost_usd is None or self.cost_usd is None else self.cost_usd + min(max(cost_usd, 0.0), 1e18)
+        )
 
     def _use(self, event: ToolUse) -> None:
         # An earlier call may have had the same id: its answers were about another call.

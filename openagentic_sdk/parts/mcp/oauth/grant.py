@@ -142,7 +142,9 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
     client_id = data.get("client_id")
     if not is_sendable(client_id) or not (secret is None or is_sendable(secret)):
         name = "client_secret" if is_sendable(client_id) else "client_id"
-        raise McpAuthError(f"{issuer} registered this client with no usable {name}: only printable characters can be sent")
+        raise McpAuthError(
+            f"{issuer} registered this client with no usable {name}: only printable characters can be sent"
+        )
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
         raise McpAuthError(
             f"{issuer} registered this client for {str(method)[:60]!r}, which does not fit the credentials that it issued"

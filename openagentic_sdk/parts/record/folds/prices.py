@@ -69,7 +69,8 @@ def cost(
     if long and tokens["input_tokens"] > long["above_tokens"]:
         price = {**price, **long}
     cached, cache_writes = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
-    plain, for_an_hour = tokens["input_tokens"] - cached - cache_writes, tokens.get(HOUR, 0)
+    # An endpoint may report more cached tokens than tokens; that must not make the cost negative.
+    plain, for_an_hour = max(0, tokens["input_tokens"] - cached - cache_writes), min(tokens.get(HOUR, 0), cache_writes)
     write = price.get("cache_write", price["input"])
     dollars = (
         plain * price["input"]
