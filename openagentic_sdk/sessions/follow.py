@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -56,8 +56,8 @@ async def follow(
     not an end, because another process may continue: then, and if the run's process died, it ends once nobody has continued
     for `left_s` seconds; the `state` of the session's row tells which it was.
 
-    Raises `SessionNotFoundError` if the session does not exist or is deleted, `SessionError` if its log is truncated
-    meanwhile, `OptionsError` for an invalid `after_seq`, and `EventLoopError` without asyncio.
+    Raises `SessionNotFoundError` if the session does not exist or is deleted, `SessionError` if its log is truncated or
+    replaced meanwhile, `OptionsError` for an invalid `after_seq`, and `EventLoopError` without asyncio.
     """
     follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
     ended, left_at = False, math.inf
@@ -113,6 +113,7 @@ class Follower:
         self._watch = watch_of(store)
         self.session_id = session_id
         self.after_seq = after_seq
+        self._seen: _Mark | None = None  # of the event at its position
         self._store = store
         self._wants_deltas = deltas
         self._deltas_taken = 0
@@ -209,26 +210,27 @@ class Follower:
     async def _read(self) -> Sequence[Event]:
         """The next page of the store."""
         limit = self._page_events
-        read_page = partial(_read_page, self._store, self.session_id, self.after_seq, limit)
+        read_page = partial(_read_page, self._store, self.session_id, self.after_seq, limit, self._seen)
         async with self._watch.reading:  # so that many concurrent starts do not each open a connection
-            page: list[Event] = await run_in_thread(read_page, name=_THREAD, moment_s=0)
+            self._seen, page = await run_in_thread(read_page, name=_THREAD, moment_s=0)
         is_cut = sum(map(_chars, page)) >= MAX_PAGE_CHARS
         self._knows_end = len(page) < limit and not is_cut
         # Events that are read and omitted are read again, so the limit is small if events are large.
         self._page_events = len(page) if is_cut else min(limit * 2, _PAGE_EVENTS)
         if page:
             self._move_to(page)
-        self._feed.learn(self.after_seq)
+        self._feed.learn(self.after_seq, self._seen)
         return page
 
     def _move_to(self, events: Sequence[Event]) -> None:
         self.after_seq, self._deltas_taken = events[-1].seq or self.after_seq, 0
+        self._seen = _mark(events[-1])
 
 
 class Feed:
     """The cached end of one session: its newest events without a gap, and the deltas after the last of them.
 
-    `last_seq` is that of the last event seen by any follower here, -1 before the first look.
+    `end` is the `seq` of the last event seen by any follower here, -1 before the first look, and its mark.
     """
 
     def __init__(self) -> None:
@@ -236,9 +238,14 @@ class Feed:
         self.recent: deque[Event] = deque()
         self._recent_chars = 0
         self.deltas: list[Event] = []
-        self.last_seq = -1
+        # One value, because the watcher's thread reads it.
+        self.end: tuple[int, _Mark | None] = (-1, None)
         self.error: Exception | None = None
         self._page: tuple[int, Sequence[Event]] = (-1, ())
+
+    @property
+    def last_seq(self) -> int:
+        return self.end[0]
 
     def page(self, after_seq: int) -> Sequence[Event]:
         """The cached events after this one, at most one page: the same sequence for all followers at that position."""
@@ -253,10 +260,10 @@ class Feed:
         """Whether all events after this one are cached."""
         return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
 
-    def learn(self, seq: int) -> None:
+    def learn(self, seq: int, mark: _Mark | None) -> None:
         """Note that the log reaches at least this far, and notify the waiters: polling does not report known events."""
         if seq > self.last_seq:
-            self.last_seq = seq
+            self.end = seq, mark
             self._forget()
             self.deltas.clear()
             self.tell()
@@ -271,7 +278,7 @@ class Feed:
                 if event.seq != self.last_seq + 1:
                     self._forget()
                 self._keep(event)
-                self.last_seq = event.seq
+                self.end = event.seq, _mark(event)
                 self.deltas.clear()
             else:
                 continue
@@ -315,7 +322,7 @@ class Watch:
         self._store = store
         self._feeds: dict[str, Feed] = {}
         self._running: set[str] = set()
-        self._looked_for: dict[str, int] = {}
+        self._looked_for: Collection[str] = ()
         self._changes = 0  # of the sessions to watch
         self._task: asyncio.Task[None] | None = None
 
@@ -364,14 +371,14 @@ class Watch:
         else:
             self._running.add(session_id)
 
-    def _followed(self) -> dict[str, int]:
-        """The positions of the followed sessions. Also called from the watcher's thread, so the dict is copied first."""
+    def _followed(self) -> dict[str, tuple[int, _Mark | None]]:
+        """The ends of the followed sessions. Also called from the watcher's thread, so the dict is copied first."""
         feeds = list(self._feeds.items())
-        return {name: feed.last_seq for name, feed in feeds if feed.followers and feed.last_seq >= 0}
+        return {name: feed.end for name, feed in feeds if feed.followers and feed.last_seq >= 0}
 
     async def _look(self) -> None:
-        while last_seqs := self._followed():
-            self._looked_for, now = last_seqs, self._changes
+        while followed := self._followed():
+            self._looked_for, now = followed.keys(), self._changes
             news = await run_in_thread(partial(self._find_news, now), name=_THREAD, moment_s=0)
             for session_id, news_of_session in news.items():
                 feed = self._feeds.get(session_id)
@@ -381,7 +388,7 @@ class Watch:
                     feed.fail(news_of_session)
                 elif feed is not None and not isinstance(news_of_session, Exception):
                     feed.add(news_of_session)
-        self._looked_for = {}
+        self._looked_for = ()
 
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
         """The new events of the followed sessions; empty if a follower comes or leaves, or on timeout.
@@ -389,9 +396,10 @@ class Watch:
         Runs in a thread. Polling many sessions takes time, at most a twentieth of the thread's.
         """
         for _ in range(_MAX_LOOKS):
-            last_seqs, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
-            if not last_seqs or changes != self._changes:
+            followed, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
+            if not followed or changes != self._changes:
                 return {}
+            last_seqs = {name: last_seq for name, (last_seq, _) in followed.items()}
             try:
                 news = self._store.wait_for_news(last_seqs, timeout_s=_LOOK_S)
             except Exception as error:  # noqa: BLE001 - re-raised in the followers of the sessions
@@ -399,8 +407,9 @@ class Watch:
             news_by_session: dict[str, Sequence[Event] | Exception] = {}
             for session_id in news:
                 try:
-                    after_seq = self._followed().get(session_id, last_seqs[session_id])
-                    if events := _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS):
+                    after_seq, seen = self._followed().get(session_id, followed[session_id])
+                    _, events = _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS, seen)
+                    if events:
                         news_by_session[session_id] = events
                     elif (last_seq := self._store.last_seq(session_id)) < after_seq:
                         raise SessionError(
@@ -417,9 +426,36 @@ class Watch:
         return {}
 
 
-def _read_page(store: SessionStore, session_id: str, after_seq: int, limit: int) -> list[Event]:
-    """The stored events after a cursor, at most one page. Runs in a thread."""
-    return list(_first_page(store.read_events(session_id, after_seq=after_seq, limit=limit)))
+# The type and time of an event: an erasure keeps them.
+_Mark = tuple[str, float | None]
+
+
+def _mark(event: Event) -> _Mark:
+    return event.type, event.ts
+
+
+def _is_same(mark: _Mark, other: _Mark) -> bool:
+    """Whether they can be of one event; some stores round the time."""
+    return mark[0] == other[0] and (mark[1] is None or other[1] is None or abs(mark[1] - other[1]) < 0.01)
+
+
+def _read_page(
+    store: SessionStore, session_id: str, after_seq: int, limit: int, seen: _Mark | None
+) -> tuple[_Mark | None, list[Event]]:
+    """The mark of the event at a cursor, and the stored events after it, at most one page. Runs in a thread.
+
+    Raises `SessionError` if the event at the cursor is not the one that was `seen` there.
+    """
+    has_one = after_seq > 0
+    events = store.read_events(session_id, after_seq=after_seq - has_one, limit=limit + has_one)
+    mark = _mark(events.pop(0)) if has_one and events else None
+    if seen and mark and not _is_same(seen, mark):
+        raise SessionError(
+            f"session {session_id!r} has another event {after_seq} than before: something replaced its log while it was "
+            f"followed; `openagentic-sdk sessions verify {session_id}` checks it",
+            session_id=session_id,
+        )
+    return mark, list(_first_page(events))
 
 
 def _first_page(events: Iterable[Event]) -> Iterator[Event]:

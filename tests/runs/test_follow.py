@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 import threading
 import unittest
+from dataclasses import replace
 
 from openagentic_sdk.errors import OptionsError, SessionError, SessionNotFoundError
 from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
@@ -14,6 +15,7 @@ from openagentic_sdk.sessions.follow import MAX_PAGE_CHARS, MAX_RECENT_EVENTS, F
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.clock import FakeClock
 from tests.runtime.support import options_for
 
 
@@ -246,6 +248,34 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
         with self.assertRaisesRegex(SessionError, "ended at event 3 and ends at event 1 now: .*sessions verify"):
             await asyncio.wait_for(waiting, 120)
+
+    async def test_a_log_that_is_replaced_by_a_longer_one_while_it_is_followed_is_an_error(self):
+        for after_seq in (0, 3):
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            store = LookedAt(folder)
+            ids = [store.create_session() for _ in range(2)]
+            for number, session_id in enumerate(ids, 1):
+                store._clock = FakeClock(1_700_000_000.0 + number)
+                store.append_events(session_id, [UserMessage(f"{number}-{n}") for n in range(3 * number)])
+            following = follow(store, ids[0], after_seq=after_seq)
+            for _ in range(3 - after_seq):
+                await anext(following)
+            waiting = asyncio.create_task(anext(following))
+            assert await asyncio.to_thread(store.is_seen.wait, 120)
+            logs = [store.session_dir(session_id) / "events.jsonl" for session_id in ids]
+            logs[0].write_bytes(logs[1].read_bytes())
+            with self.assertRaisesRegex(SessionError, "has another event 3 than before: .*sessions verify"):
+                await asyncio.wait_for(waiting, 120)
+
+    async def test_a_session_that_is_erased_from_while_it_is_followed_goes_on(self):
+        store = LookedAt(self.enterContext(tempfile.TemporaryDirectory()))
+        session_id = store.create_session()
+        store.append_events(session_id, [UserMessage(f"secret {n}") for n in range(3)])
+        waiting = asyncio.create_task(anext(follow(store, session_id, after_seq=3)))
+        assert await asyncio.to_thread(store.is_seen.wait, 120)
+        store.rewrite_events(session_id, lambda events: {3: replace(events[2], text="erased")})
+        store.append_event(session_id, UserMessage("more"))
+        self.assertEqual((await asyncio.wait_for(waiting, 120)).text, "more")
 
     async def test_a_cursor_that_is_none_is_refused(self):
         store = MemorySessionStore()
