@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
-from ..ground.signals import STOP_SIGNALS, handled_signals
+from ..ground.signals import STOP_SIGNALS, end_at_next, handled_signals
 from ..ground.system import working_dir
 from ..ground.text import printable
 from ..ground.words import look_alikes
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stops: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        end_at_next(number)
         stops.append(number)
         ctrl_c = signal.getsignal(signal.SIGINT)
         (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)

@@ -11,6 +11,10 @@ from typing import Any
 
 # Sent by service managers (SIGTERM) and by terminals that close (SIGHUP, which Windows lacks).
 STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]
+# Sent by a key (Ctrl-\\), a limit (ulimit -t), a timer or another program: these end a process that does not handle them.
+_DEADLY = ("SIGQUIT", "SIGXCPU", "SIGALRM", "SIGUSR1", "SIGUSR2")
+_DEADLY_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in _DEADLY]
+_restores: list[Callable[[], None]] = []
 
 
 def end_signals() -> list[int]:
@@ -38,3 +42,31 @@ def handled_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def restored_at_death(restore: Callable[[], None]) -> Iterator[None]:
+    """Call `restore` before a signal ends the process during the block: a terminal keeps its mode when its program dies.
+
+    The process still ends by that signal. SIGKILL leaves no time for anything.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        restore()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    deadly = [number for number in _DEADLY_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    with handled_signals(deadly, end):
+        _restores.append(restore)
+        try:
+            yield
+        finally:
+            _restores.remove(restore)
+
+
+def end_at_next(number: int) -> None:
+    """Let the next signal of this number end the process at once, even if no code of it runs any more."""
+    signal.signal(number, signal.SIG_DFL)
+    for restore in _restores:  # now, since nothing can be called then
+        restore()

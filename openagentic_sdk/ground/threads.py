@@ -259,10 +259,10 @@ def _settle(done: _ThreadOutcome[Any], result: Any, failure: BaseException | Non
         _drop(result)
     elif failure is None:
         done.set_result(result)
-    elif isinstance(failure, StopIteration):  # futures refuse it
-        done.set_exception(RuntimeError("StopIteration was raised"))
     else:
-        done.set_exception(failure)
+        is_refused = isinstance(failure, StopIteration)  # by futures
+        done.set_exception(RuntimeError("StopIteration was raised") if is_refused else failure)
+        done.exception()  # mark it as retrieved: a second Ctrl-C may have ended whoever waited for it
     if done.waiter is not None and not done.waiter.done():
         done.waiter.set_result(None)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk import answer_question
-from openagentic_sdk.cli.output.turn import on_stop_signals
+from openagentic_sdk.cli.commands.chat import _stop
+from openagentic_sdk.cli.output.turn import Stopped, on_stop_signals
 from openagentic_sdk.events import Result, SystemInit, ToolUse, UserMessage, UserQuestion
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.size import full_size
@@ -34,6 +35,14 @@ CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 @unittest.skipIf(os.name == "nt", "Windows has no SIGHUP")
 class IgnoredSignals(unittest.TestCase):
+    def test_a_signal_that_comes_during_a_callback_of_the_event_loop_ends_it(self) -> None:
+        async def wait() -> None:
+            asyncio.get_running_loop().call_soon(_stop, signal.SIGTERM)
+            await asyncio.Event().wait()
+
+        with self.assertRaises(Stopped):
+            asyncio.run(wait())
+
     def test_a_signal_that_the_process_ignores_stays_ignored(self) -> None:
         came: list[int] = []
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does

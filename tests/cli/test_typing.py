@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import subprocess
+import sys
 import unittest
 from collections.abc import Sequence
+from pathlib import Path
 
 from openagentic_sdk.cli.commands.chat import _LiveChat
 from openagentic_sdk.cli.output.diffs import diff_rows
@@ -17,6 +20,9 @@ from openagentic_sdk.cli.screen.keys import Key, KeyParser
 from openagentic_sdk.cli.screen.live import text_of
 from openagentic_sdk.events import UserQuestion
 from openagentic_sdk.tools.session.ask_user_question import SEVERAL_ANSWERS
+from tests.size import full_size
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TYPED = "a\x1b[A漢\r\x1b\r\x1b[200~x\r\ny\x1b[31m\x1b[201~\x1b[1;5C\x03\x1bOD\x7f"
 KEYS = [
@@ -86,6 +92,46 @@ class Keys(unittest.TestCase):
         parser = KeyParser()
         keys = parser.feed(b"\x1b[" + b"1;" * 100 + b"\xff\xfeq") + parser.flush()
         self.assertTrue("".join(key.text for key in keys).endswith("q"))
+
+
+# Runs children on a terminal of their own that die by signals, and prints whether each left the terminal as it was.
+_DYING = """
+import asyncio, fcntl, os, pty, resource, signal, sys, termios
+from openagentic_sdk.cli.output.turn import on_stop_signals
+from openagentic_sdk.cli.screen.keys import Keyboard
+
+async def listen(number):
+    with on_stop_signals(lambda number: None), Keyboard(lambda key: None).listening():
+        for _ in range(2):  # a second SIGTERM ends the process at once
+            os.kill(os.getpid(), getattr(signal, number))
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for number in sys.argv[1:]:
+    keys, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    child = os.fork()
+    if not child:
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        for stream in range(3):
+            os.dup2(terminal, stream)
+        os.closerange(3, 64)
+        asyncio.run(listen(number))
+        os._exit(0)
+    died_by = -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    marks = os.read(keys, 4096)
+    is_restored = termios.tcgetattr(terminal) == before and marks.endswith(b"[?2004l\\x1b[?25h")
+    print(signal.Signals(died_by).name, is_restored)
+"""
+
+
+class Dying(unittest.TestCase):
+    @full_size
+    @unittest.skipIf(sys.platform == "win32", "Windows has no such terminals")
+    def test_a_signal_that_ends_the_process_leaves_the_terminal_as_it_was(self) -> None:
+        numbers = ["SIGQUIT", "SIGXCPU", "SIGTERM", "SIGHUP"]
+        done = subprocess.run([sys.executable, "-c", _DYING, *numbers], cwd=ROOT, capture_output=True, text=True)
+        self.assertEqual(done.stdout.splitlines(), [f"{number} True" for number in numbers], done.stderr)
 
 
 class Editing(unittest.TestCase):

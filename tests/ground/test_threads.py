@@ -98,6 +98,13 @@ class KeptThreadsTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.to_thread(thread.join, WAIT_S)
         self.assertFalse(thread.is_alive())
 
+    async def test_a_failure_that_nobody_waits_for_is_not_reported_by_python(self) -> None:
+        complaints = list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        await asyncio.wait({start_thread(lambda: int("tea"), "openagentic-a")})
+        gc.collect()
+        self.assertEqual(complaints, [])
+
     async def test_after_the_close_and_in_another_loop_work_has_threads_of_its_own(self):
         threads = self.keep()
         kept = await run_in_thread(threading.current_thread, keep=True)

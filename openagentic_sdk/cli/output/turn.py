@@ -15,7 +15,7 @@ from ...api import run_result
 from ...events import Event, ModelRetry, Result
 from ...ground.frozen import values_of
 from ...ground.schemas.typed import to_json
-from ...ground.signals import STOP_SIGNALS, handled_signals
+from ...ground.signals import STOP_SIGNALS, end_at_next, handled_signals
 from ...ground.text import printable
 from ...kernel.task import RunTask
 from ...parts.masking import shown
@@ -72,10 +72,12 @@ class ResultPrinter:
             print(f"openagentic-sdk: {printable(why)}", file=sys.stderr, flush=True)
 
 
-class Stopped(BaseException):
+class Stopped(SystemExit):
     """SIGTERM or SIGHUP came between runs."""
 
+    # An event loop that runs a callback when the signal comes passes on `SystemExit` and `KeyboardInterrupt` only.
     def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
         self.number = number
 
 
@@ -87,7 +89,7 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
     """
 
     def once(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        end_at_next(number)
         act(number)
 
     with handled_signals(STOP_SIGNALS, once):

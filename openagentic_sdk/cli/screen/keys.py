@@ -12,11 +12,12 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
+from ...ground.signals import restored_at_death
 
 _SEQUENCES = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "[H": "home", "[F": "end", "[1~": "home", "[4~": "end",
@@ -120,6 +121,15 @@ class Keyboard:
         raw[0] &= ~(termios.ICRNL | termios.IXON)
         raw[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
 
+        def restore() -> None:
+            self._terminal = None
+            with suppress(OSError, termios.error):  # the terminal may be gone
+                if (
+                    os.tcgetpgrp(terminal) == os.getpgrp()
+                ):  # otherwise the shell has it, and SIGTTOU would stop this process
+                    os.write(sys.stdout.fileno(), _KEYS_OFF)
+                    termios.tcsetattr(terminal, termios.TCSANOW, before)
+
         def take(mode: list[Any], marks: bytes) -> None:
             sys.stdout.flush()
             os.write(sys.stdout.fileno(), marks)
@@ -128,28 +138,36 @@ class Keyboard:
         def stop() -> None:
             self._on_key(Key("stop"))
             take(before, _KEYS_OFF)
+            loop.remove_signal_handler(signal.SIGCONT)
             loop.remove_signal_handler(signal.SIGTSTP)
             os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
             loop.add_signal_handler(signal.SIGTSTP, stop)
+            loop.add_signal_handler(signal.SIGCONT, go_on)
+            go_on()
+
+        def go_on() -> None:
+            """Take the terminal again after SIGTSTP or SIGSTOP, unless the process is about to end."""
+            if self._terminal is None:
+                return
             take(raw, _KEYS_ON)
             self._on_key(Key("go-on"))
 
         def resized() -> None:
             self._on_key(Key("resize"))
 
-        take(raw, _KEYS_ON)
-        self._terminal = terminal
-        loop.add_reader(terminal, self._read, loop, terminal)
-        loop.add_signal_handler(signal.SIGTSTP, stop)
-        loop.add_signal_handler(signal.SIGWINCH, resized)
-        try:
-            yield
-        finally:
-            self._terminal = None
-            loop.remove_signal_handler(signal.SIGWINCH)
-            loop.remove_signal_handler(signal.SIGTSTP)
-            loop.remove_reader(terminal)
-            take(before, _KEYS_OFF)
+        with restored_at_death(restore):
+            take(raw, _KEYS_ON)
+            self._terminal = terminal
+            loop.add_reader(terminal, self._read, loop, terminal)
+            for number, act in ((signal.SIGTSTP, stop), (signal.SIGCONT, go_on), (signal.SIGWINCH, resized)):
+                loop.add_signal_handler(number, act)
+            try:
+                yield
+            finally:
+                for number in (signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP):
+                    loop.remove_signal_handler(number)
+                loop.remove_reader(terminal)
+                restore()
 
     def take_typed(self) -> None:
         """Pass on the keys typed while the event loop was busy."""
@@ -159,6 +177,9 @@ class Keyboard:
     def _read(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
         if self._flush is not None:
             self._flush.cancel()
+        if self._terminal is None:  # given back before the process ends
+            loop.remove_reader(terminal)
+            return
         try:
             data = os.read(terminal, 65536)
         except OSError:  # the terminal is gone: SIGHUP ends the process
