@@ -224,8 +224,10 @@ class Client:
             self.data += piece
 
     def json(self) -> dict:
-        """The next text as JSON."""
-        opcode, payload = self.frame()
+        """The next text as JSON; a server that is slow to answer may send pings before it."""
+        while (got := self.frame())[0] == PING:
+            continue
+        opcode, payload = got
         assert opcode == TEXT, (opcode, payload)
         return json.loads(payload)
 
