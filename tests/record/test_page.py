@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import unittest
 from pathlib import Path
 
@@ -14,15 +13,10 @@ from openagentic_sdk.parts.record.signers import SshKey, Trust
 from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.viewer.page import build_record_page
+from tests.browser import browser, needs_browser
 
 from .support import HAS_SSH, RecordCase
 
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None  # type: ignore[assignment]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = "</script><script>window.hacked=1</script> \u2028 \ud83d 1e-7"
 
 
@@ -46,28 +40,23 @@ class Page(RecordCase):
             (page.count("</script>"), "default-src 'none'" in page, "<script>window" in page), (2, True, False)
         )
 
-    @unittest.skipIf(
-        sync_playwright is None or CHROMIUM is None or not HAS_SSH,
-        "the browser test needs playwright (dev extra), Chromium and ssh-keygen",
-    )
+    @needs_browser
+    @unittest.skipUnless(HAS_SSH, "needs ssh-keygen")
     def test_a_browser_says_that_it_holds_and_what_was_changed(self) -> None:
         whole = self.page(SshKey(self.ssh_key("alice")))
         mark = '\\"command\\":\\"lookup 1'  # in the leaf's form, which the page shows
         self.assertEqual(whole.count(mark), 1)
         changed = whole.replace(mark, mark.replace("1", "9"))
-        with sync_playwright() as playwright:
-            flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-            said = []
+        said = []
+        with browser() as started:
             for number, text in enumerate((whole, changed)):
                 path = Path(self.folder, f"{number}.html")
                 path.write_text(text, encoding="utf-8")
-                page = browser.new_page()
+                page = started.new_page()
                 page.goto(path.as_uri())
                 page.wait_for_function("document.getElementById('verdict').className !== ''", timeout=120_000)
                 said.append((page.locator("#verdict").inner_text(), page.locator("#ranges").inner_text()))
                 self.assertIsNone(page.evaluate("window.hacked ?? null"))
-            browser.close()
         self.assertIn("The record holds: somebody vouches for events 1 to 10.", said[0][0])
         self.assertIn("(valid: the key's", said[0][1])
         self.assertIn("does not hold: 1 problems", said[1][0])

@@ -16,10 +16,11 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from tests.browser import browser, needs_browser
 from tests.server.support import WAIT_S, Gate, Served
 from tests.waiting import until, until_async
 
-from .test_view import CHROMIUM, HOSTILE, PICTURE, sync_playwright
+from .test_view import HOSTILE, PICTURE
 
 MODULES = os.environ.get("OPENAGENTIC_TEST_NODE_MODULES", "")
 AXE = Path(MODULES, "axe-core", "axe.min.js")
@@ -34,17 +35,11 @@ ASK = {
 }
 
 
-@unittest.skipIf(
-    sync_playwright is None or CHROMIUM is None, "the browser test needs playwright (dev extra) and Chromium"
-)
+@needs_browser
 class LivePage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.playwright = sync_playwright().start()
-        cls.addClassCleanup(cls.playwright.stop)
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        cls.addClassCleanup(cls.browser.close)
+        cls.browser = cls.enterClassContext(browser())
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)

@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import re
-import shutil
 import tempfile
 import unittest
 from functools import partial
@@ -28,14 +27,9 @@ from openagentic_sdk.events import (
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.viewer.page import build_page, dump_for_script
+from tests.browser import browser, needs_browser
 from tests.server.support import Served
 
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\u2028<!--'
 ENVELOPE = [each.name for each in dataclasses.fields(Event)]
 PICTURE = base64.b64decode(
@@ -125,17 +119,11 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(self.served.ask("GET", "/sessions/none").status, 404)
 
 
-@unittest.skipIf(
-    sync_playwright is None or CHROMIUM is None, "the browser test needs playwright (dev extra) and Chromium"
-)
+@needs_browser
 class BrowserTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.playwright = sync_playwright().start()
-        cls.addClassCleanup(cls.playwright.stop)
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        cls.addClassCleanup(cls.browser.close)
+        cls.browser = cls.enterClassContext(browser())
 
     def open(self, store, session_id, fragment="", **page_options):
         pictures = partial(store.read_blob, session_id)
