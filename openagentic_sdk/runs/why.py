@@ -36,11 +36,15 @@ _FLAGS: Mapping[str, str] = {
 _TOOLS_OF_OPTIONS = frozenset({"Code", "TaskOutput", "ToolSearch", "final_answer", "memory"})
 
 
-def why_session(store: SessionStore, session_id: str) -> Cause:
-    """The cause of a stored session's state. Raises like the store."""
+def why_session(store: SessionStore, session_id: str, *, flags: Sequence[str] = ()) -> Cause:
+    """The cause of a stored session's state. Raises like the store.
+
+    `flags` are those with which a command finds the store.
+    """
     read, is_held = partial(child_events, store), store.is_held(session_id)
     base_url = store.read_metadata(session_id)["metadata"].get(BASE_URL_KEY)
-    return find_cause(session_id, store.read_events(session_id), read=read, is_held=is_held, base_url=base_url)
+    events = store.read_events(session_id)
+    return find_cause(session_id, events, read=read, is_held=is_held, base_url=base_url, flags=flags)
 
 
 def find_cause(
@@ -50,12 +54,13 @@ def find_cause(
     read: ReadEvents | None = None,
     is_held: bool | None = False,
     base_url: object = None,
+    flags: Sequence[str] = (),
     depth: int = 0,
 ) -> Cause:
     """The cause in a log. `read` returns the events of a subagent's session.
 
     `is_held` is true while a run holds the session, None if that is unknown. `base_url` is the endpoint's address that the
-    session's metadata names.
+    session's metadata names, and `flags` are those with which a command finds the store.
     """
     redact = environment_redactor()
     events = [shown(event, redact) for event in events]
@@ -86,7 +91,7 @@ def find_cause(
     is_conversation = not last.is_workflow and command[1:2] in ((), ("chat",))
     own_tools = _own_tools(last, cause) if is_conversation else []
     if depth == 0 and is_conversation:
-        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools))
+        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools, flags))
     if last.is_workflow:
         command = command or last.going_on
     elif own_tools and isinstance(at, UserQuestion | UserAnswer):  # no command has the tool of the call
@@ -118,7 +123,9 @@ def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in builtin_tools and not name.startswith("mcp__")]
 
 
-def _going_on_in_code(run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str]) -> tuple[str, ...]:
+def _going_on_in_code(
+    run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str], flags: Sequence[str]
+) -> tuple[str, ...]:
     """How to continue in the caller's program, if it has tools or a model that no command can name."""
     own = [*own_tools]
     if not run.model_flags:
@@ -133,14 +140,16 @@ def _going_on_in_code(run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str
     )
     options = f"replace(options, resume={run.session_id!r}{changes})"
     whose = f"in your program, which supplies {short(', '.join(own), 120)}"
+    go_on = f"agent.run_sync(session={run.session_id!r}) or run_sync(prompt=None, options={options})"
     if isinstance(cause.event, UserQuestion):
         answer = f"await answer_question(store, {run.session_id!r}, {cause.event.question_id!r}, {cause.prompt!r})"
         dashes = ("--",) if cause.prompt.startswith("-") else ()
-        words = ("sessions", "answer", run.session_id, "--question", cause.event.question_id, *dashes, cause.prompt)
+        question = ("--question", cause.event.question_id)
+        words = ("sessions", "answer", *flags, run.session_id, *question, *dashes, cause.prompt)
         command = shlex.join(("openagentic-sdk", *words))
-        return (f"{whose}: {answer} (or `{command}`), then run_sync(prompt=None, options={options})",)
+        return (f"{whose}: {answer} (or `{command}`), then {go_on}",)
     if isinstance(cause.event, UserAnswer):
-        return (f"{whose}: run_sync(prompt=None, options={options})",)
+        return (f"{whose}: {go_on}",)
     return (f"{whose}: run_sync(prompt={cause.prompt!r}, options={options})",)
 
 

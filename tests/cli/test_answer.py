@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 from openagentic_sdk import Agent, FileSessionStore, OpenAgenticOptions, RunFailedError
-from openagentic_sdk.cli.exits import OK, USAGE
+from openagentic_sdk.cli.exits import FAILED, OK, USAGE
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 
@@ -44,6 +46,25 @@ class Answer(CommandCase):
         code, _, wrong = self.command("sessions", "answer", "customer", "yes")
         self.assertEqual(code, USAGE)
         self.assertIn("'customer' has no open question: `openagentic-sdk sessions why customer`", wrong)
+
+    def test_every_command_that_is_printed_names_the_store(self) -> None:
+        here = self.store.parent / "refunds of today"
+        with self.assertRaises(RunFailedError):
+            shop(here, [], "7").run_sync("Refund order 7.", session="customer")
+        flag = ("--store", str(here))
+        _, said, _ = self.command("sessions", "why", "customer", *flag)
+        printed = re.findall(r"`openagentic-sdk ([^`]+)`", said)
+        self.assertEqual(len(printed), 1)
+        _, _, wrong = self.command("workflow", "answer", "customer", "yes", *flag)
+        for command in re.findall(r"`openagentic-sdk ([^`]+)`", wrong):
+            self.assertIn(f" {shlex.join(flag)}", command)
+        self.assertEqual(self.command(*shlex.split(printed[0]))[0], OK)
+        _, _, wrong = self.command("sessions", "answer", "customer", "yes", *flag)
+        (look,) = re.findall(r"`openagentic-sdk ([^`]+)`", wrong)
+        self.assertEqual(self.command(*shlex.split(look))[0], FAILED)
+        _, _, wrong = self.command("run", "--resume", "customer", *flag, "")
+        (look,) = re.findall(r"`openagentic-sdk ([^`]+)`", wrong)
+        self.assertEqual(self.command(*shlex.split(look))[0], FAILED)
 
     def test_one_of_several_questions_is_named(self) -> None:
         asked = [{"question": text, "options": ["small", "large"]} for text in ("Which pot?", "Which cup?")]

@@ -98,7 +98,7 @@ class WhyTest(unittest.TestCase):
         store, session_id = self.made["a tool raises"]
         (line,) = (line for line in why_session(store, session_id).lines() if "run_sync" in line)
         self.assertIn("supplies order, look, the model", line)
-        code = line.partition("run_sync")[2]
+        code = line.rpartition("run_sync")[2]
         given = eval(f"dict{code}", {"replace": lambda options, **changes: changes, "options": None})
         self.assertEqual(given, {"prompt": "The problem is fixed: continue.", "options": {"resume": session_id}})
 
@@ -268,7 +268,7 @@ class WhyTest(unittest.TestCase):
                 store.append_event(session_id, UserAnswer("q1", "yes"))
                 # A prompt would end the call that was just approved.
                 cause = why_session(store, session_id)
-                self.assertRegex(cause.more[-1], r"supplies refund: run_sync\(prompt=None, ")
+                self.assertRegex(cause.more[-1], r"refund: agent\.run_sync\(session=.+\) or run_sync\(prompt=None, ")
                 self.assertNotIn("to continue", "\n".join(cause.lines()))
 
     def test_the_command_continues_in_the_folder_of_the_session(self):

@@ -105,6 +105,14 @@ class TypedFunctions(unittest.TestCase):
             with self.subTest(str(annotation)):
                 self.assertEqual(arrives_as(annotation, value), wanted)
 
+    def test_a_parameter_may_have_any_name(self) -> None:
+        @tool
+        def look(path: str, make: str, args: str, kwargs: str, value: str, name: str, input: str, function: str) -> str:
+            return f"{path}{make}{args}{kwargs}{value}{name}{input}{function}"
+
+        names = ("path", "make", "args", "kwargs", "value", "name", "input", "function")
+        self.assertEqual(look.run_sync({name: name[0] for name in names}, ToolContext()), "pmakvnif")
+
     def test_what_is_of_no_such_type_is_refused_before_the_function_runs(self) -> None:
         for annotation, value in (
             (tuple[int, str], [1]),

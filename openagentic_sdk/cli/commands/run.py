@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    prompt = _read_prompt(args.prompt, args.resume)
+    prompt = _read_prompt(args)
     is_result = args.json_result or args.quiet
     screen = Screen(sys.stderr if is_result else sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
@@ -88,8 +88,10 @@ def _read_schema(path: str) -> dict[str, Any]:
     return schema
 
 
-def _read_prompt(prompt: str | None, resume: str | None) -> str:
-    other = f"; `openagentic-sdk sessions why {resume}` shows how to continue without one" if resume else ""
+def _read_prompt(args: argparse.Namespace) -> str:
+    prompt: str | None = args.prompt
+    why = f"openagentic-sdk sessions why {args.resume}{store_flag(args)}"
+    other = f"; `{why}` shows how to continue without one" if args.resume else ""
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
             raise OptionsError(f'no prompt was given: write openagentic-sdk run "..."{other}')

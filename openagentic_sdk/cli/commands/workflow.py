@@ -44,7 +44,7 @@ from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter, Turn
 from ..stored.change import add_answer, store_answer
-from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store, store_flag
 from .sessions import age
 
 _STYLES = {
@@ -372,23 +372,25 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
         session_id = next(rows, session_id)
     progress = _progress_of(store, session_id)
     if not progress.is_workflow:
-        raise OptionsError(f"session {session_id!r} is not a workflow: {_what_it_is(store, session_id)}")
+        raise OptionsError(
+            f"session {session_id!r} is not a workflow: {_what_it_is(store, session_id, store_flag(args))}"
+        )
     return session_id, progress
 
 
-def _what_it_is(store: SessionStore, session_id: str) -> str:
-    """Describe a session that is not a workflow, and name the command for it."""
+def _what_it_is(store: SessionStore, session_id: str, where: str) -> str:
+    """Describe a session that is not a workflow, and name the command for it; `where` is the flag for its store."""
     if open_ids := store.open_question_ids(session_id):
         return (
-            f"it waits for {plural(len(open_ids), 'answer')}; `openagentic-sdk sessions why {session_id}` shows the "
-            f"question, and `openagentic-sdk sessions answer {session_id} ANSWER` answers it"
+            f"it waits for {plural(len(open_ids), 'answer')}; `openagentic-sdk sessions why {session_id}{where}` shows "
+            f"the question, and `openagentic-sdk sessions answer {session_id} ANSWER{where}` answers it"
         )
     parent_id = store.read_metadata(session_id)["metadata"].get("parent_session_id")
     if isinstance(parent_id, str) and _progress_of(store, parent_id).is_workflow:
         return f"it belongs to a step of the workflow {on_one_line(parent_id)!r}, whose id this command takes"
     return (
-        f"it waits for nothing, and `openagentic-sdk sessions why {session_id}` shows its state; "
-        "`openagentic-sdk workflow list` lists the workflows"
+        f"it waits for nothing, and `openagentic-sdk sessions why {session_id}{where}` shows its state; "
+        f"`openagentic-sdk workflow list{where}` lists the workflows"
     )
 
 
@@ -454,7 +456,7 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
         list(progress.questions),
         args,
         then="the next `workflow run` continues with it",
-        look="openagentic-sdk workflow show",
+        look=f"openagentic-sdk workflow show {session_id}{store_flag(args)}",
     )
 
 

@@ -26,7 +26,7 @@ from ..exits import FAILED, OK
 from ..loop import run_async
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
-from .stores import ID_HELP, Progress, add_id, find_session, open_session_store
+from .stores import ID_HELP, Progress, add_id, find_session, open_session_store, store_flag
 
 
 def add_actions(actions: ActionList) -> None:
@@ -89,11 +89,11 @@ def store_answer(
 
 
 def _answer(store: SessionStore, args: argparse.Namespace) -> int:
-    session_id = find_session(store, args.id)
+    session_id, where = find_session(store, args.id), store_flag(args)
     then = f"its next run without a prompt continues with it, for example agent.run_sync(session={session_id!r})"
     if store.read_summary(session_id).first_prompt.startswith('{"workflow":'):
-        then = f"the next `openagentic-sdk workflow run MODULE:NAME --session {session_id}` continues with it"
-    look = f"openagentic-sdk sessions why {session_id}"
+        then = f"the next `openagentic-sdk workflow run MODULE:NAME --session {session_id}{where}` continues with it"
+    look = f"openagentic-sdk sessions why {session_id}{where}"
     return store_answer(store, session_id, store.open_question_ids(session_id), args, then=then, look=look)
 
 

@@ -207,8 +207,8 @@ def explanation_lines(explanation: StepExplanation) -> list[str]:
 
 
 def _why(store: SessionStore, args: argparse.Namespace) -> int:
-    cause = why_session(store, find_session(store, args.id))
     place = () if args.store is None else ("--store", args.store)
+    cause = why_session(store, find_session(store, args.id), flags=place)
     Screen(sys.stdout).tell(args.json, vars(cause), cause.lines(*place, *cause.flags_outside(working_dir())))
     return OK if not cause.kind else FAILED
 

@@ -434,7 +434,7 @@ def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any]
     return read
 
 
-def _call_constructor(path: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call_constructor(path: str, make: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     try:
         return make(*args, **kwargs)
     except (_Misfit, RecursionError):
