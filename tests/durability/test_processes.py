@@ -10,17 +10,23 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
-from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
+from openagentic_sdk.errors import ConcurrencyError, SessionError, SessionLockedError
 from openagentic_sdk.events import UserMessage
+from openagentic_sdk.ground.backoff import Backoff
 from openagentic_sdk.parts.record.verify_log import verify_session
+from openagentic_sdk.parts.workflows import inbox
+from openagentic_sdk.sessions.log import lock
 from openagentic_sdk.sessions.log.file import LogWriter
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.stores.sqlite import file
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python, run_python
 from tests.size import LARGE, sized
-from tests.waiting import pause
+from tests.waiting import pause, until
 
 from .scenes import InstantDisk, SceneTest, without_stamps
 
@@ -52,7 +58,22 @@ with FileSessionStore(sys.argv[1]).open_writer("s"):
     print("held", flush=True)
     sys.stdin.readline()
 """
-
+_HOLDER_OF_ALL = """
+import contextlib, sqlite3, sys
+from pathlib import Path
+from openagentic_sdk.sessions.log.folder import folder_lock
+from openagentic_sdk.sessions.store import FileSessionStore
+root = Path(sys.argv[1])
+folders = [root, *(root / name for name in ("sessions", "sessions/s", "requests", "inbox"))]
+with contextlib.ExitStack() as held:
+    for folder in folders:
+        held.enter_context(folder_lock(folder))
+    held.enter_context(FileSessionStore(root).open_writer("s.inbox"))
+    database = held.enter_context(contextlib.closing(sqlite3.connect(root / "runs.db", isolation_level=None)))
+    database.execute("BEGIN IMMEDIATE")
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
 _INTERRUPTED = """
 import signal, sys, threading
 from openagentic_sdk.events import UserMessage
@@ -157,6 +178,42 @@ class ProcessesTest(SceneTest):
         holder.send_signal(signal.SIGCONT)
         holder.communicate("\n", timeout=300)
         self.assertEqual(holder.returncode, 0)
+
+    @unittest.skipUnless(sys.platform == "linux", "the kernel's list of locks is read from /proc")
+    def test_whoever_waits_for_a_stopped_process_is_told_which_and_how_to_end_that(self) -> None:
+        for module, name, short in ((lock, "_PATIENCE_S", 0.0), (file, "BUSY_S", 0.0)):
+            self.addCleanup(setattr, module, name, getattr(module, name))
+            setattr(module, name, short)
+        self.store.put_message("s", {"kind": "cancel"})
+        self.store.claim_request("s", "first")
+        database = SqliteSessionStore(self.place / "runs.db")
+        self.addCleanup(database.close)
+        database.create_session(session_id="s")
+        self.store.create_session(session_id="s.inbox")
+        holder = python(_HOLDER_OF_ALL, str(self.place))
+        assert holder.stdin and holder.stdout
+        self.addCleanup(holder.communicate)
+        self.addCleanup(holder.kill)
+        holder.stdout.readline()
+        holder.send_signal(signal.SIGSTOP)
+        state = Path("/proc", str(holder.pid), "stat")
+        until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+        sentence = f"process {holder.pid}, which is stopped .`kill -CONT {holder.pid}` continues it"
+        self.addCleanup(setattr, inbox, "_BUSY", inbox._BUSY)
+        inbox._BUSY = Backoff(1e-6, 1e-6)
+        refused: tuple[Callable[[], object], ...] = (
+            lambda: self.store.create_session(session_id="t"),
+            lambda: self.store.update_metadata("s", {"n": 1}),
+            lambda: self.store.delete_session("s"),
+            lambda: self.store.claim_request("s", "second"),
+            lambda: self.store.put_message("s", {"kind": "cancel"}),
+            lambda: inbox.deliver(self.store, "s", "paid"),
+            lambda: database.create_session(session_id="t"),
+            lambda: database.open_writer("s"),
+        )
+        for work in refused:
+            with self.assertRaisesRegex(SessionError, sentence):
+                work()
 
     @unittest.skipUnless(sys.platform == "linux", "the kernel's list of locks is read from /proc")
     def test_the_refusal_names_the_process_that_holds_the_session(self) -> None:

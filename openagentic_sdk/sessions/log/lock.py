@@ -14,12 +14,16 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from ...ground.backoff import Backoff
 from ...ground.system import BINARY
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
 # Longer than `is_locked` holds its lock, and too short for a caller to notice.
 _MOMENTS_S = (0.0002, 0.001, 0.003)
+# How long to wait for a lock that is held briefly.
+_PATIENCE_S = 30.0
+_WAITS = Backoff(0.0002, 0.02, jitter=0.5)
 
 if sys.platform == "win32":
     import msvcrt
@@ -41,9 +45,9 @@ if sys.platform == "win32":
         return not is_free
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock without a limit: only for locks held briefly."""
+        """Wait for the exclusive lock: only for locks held briefly. Raises `OSError` after ten seconds."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
-        # Not endless in spite of its name: LK_LOCK tries once a second, ten times, and then raises `OSError`.
+        # In spite of its name, LK_LOCK tries once a second, ten times, and then raises `OSError`.
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
 
     def share_lock(fd: int) -> None:
@@ -82,12 +86,27 @@ else:
         return False
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock without a limit: only for locks held briefly."""
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        """Wait for the exclusive lock: only for locks held briefly.
+
+        Raises `BlockingIOError` with the holder after half a minute: then it is stopped or hangs.
+        """
+        _wait(fd, fcntl.LOCK_EX)
 
     def share_lock(fd: int) -> None:
-        """Take the shared lock."""
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        """Take the shared lock. Raises like `wait_for_lock`."""
+        _wait(fd, fcntl.LOCK_SH)
+
+    def _wait(fd: int, operation: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        for wait_s in _WAITS.waits():
+            try:
+                fcntl.flock(fd, operation | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    text = f"it has been locked for {_PATIENCE_S:g} s by {lock_holder(fd)}"
+                    raise BlockingIOError(error.errno, text) from None
+            time.sleep(wait_s)
 
     def unlock(fd: int) -> None:
         """Release the lock, even if a forked child still holds a copy of the handle."""
@@ -129,16 +148,41 @@ def _close_inherited() -> None:
 
 def lock_holder(fd: int) -> str:
     """The holder of the lock on an open file, if the system reports it: Linux lists the locks of its processes."""
+    holders = [words[4] for words in _locks_on(os.fstat(fd)) if words[1] == "FLOCK"]
+    # 0 is a process of another container.
+    return _described(f"process {holders[0]}") if holders and holders[0] != "0" else "another run"
+
+
+def byte_holder(path: Path, byte: int) -> str | None:
+    """The process with an exclusive record lock (fcntl(2)) on this byte of a file, if the system reports it."""
+    with suppress(OSError):
+        for words in _locks_on(os.stat(path)):
+            if words[1:4:2] == ["POSIX", "WRITE"] and int(words[6]) <= byte <= float(words[7].replace("EOF", "inf")):
+                return _described(f"process {words[4]}") if words[4] != "0" else None
+    return None
+
+
+def _locks_on(info: os.stat_result) -> list[list[str]]:
+    """The words of each lock on a file, see proc_locks(5)."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
-            locks = [line.split() for line in file]
+            locks = [line.split() for line in file if "->" not in line]  # without those that wait for a lock
     except OSError:
-        return "another run"
+        return []
     # Compared without the device: /proc/locks prints its number in a form that differs from `st_dev` on some file systems.
-    inode = os.fstat(fd).st_ino
-    holders = [words[4] for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)]
-    # 0 is a process of another container.
-    return f"process {holders[0]}" if holders and holders[0] != "0" else "another run"
+    return [words for words in locks if words[5].rpartition(":")[2] == str(info.st_ino)]
+
+
+def _described(holder: str) -> str:
+    """A process of this machine as an error names it: also whether it is stopped, and what ends that."""
+    pid = holder.rpartition(" ")[2]
+    try:
+        stat = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another system, or it has just ended
+        return holder
+    if stat.rpartition(")")[2].split()[:1] != ["T"]:
+        return holder
+    return f"{holder}, which is stopped (`kill -CONT {pid}` continues it, `kill -KILL {pid}` ends it)"
 
 
 class LeaseFile:
@@ -174,6 +218,6 @@ def living_holder(path: Path, *, missing: str | None = None) -> str | None:
     except FileNotFoundError:
         return missing
     try:
-        return None if try_lock(fd) else os.read(fd, 100).decode("ascii", "replace")
+        return None if try_lock(fd) else _described(os.read(fd, 100).decode("ascii", "replace"))
     finally:
         os.close(fd)

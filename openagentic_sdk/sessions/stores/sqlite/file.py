@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....errors import SessionNotFoundError, StorageError
 from ....ground.system import BINARY, os_reason
-from ...log.lock import is_locked, try_lock, unlock
+from ...log.lock import byte_holder, is_locked, try_lock, unlock
 from ..per_process import PerProcess
 from .clock import SteadyClock, offer_clock
 from .forks import Guarded, check_usable, connecting, driver, make_private
@@ -29,6 +29,8 @@ MEMORY = ":memory:"
 # SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
 _LONG_PATH = 500
 SQLITE_BUSY = 5
+# Locked in the file `-shm` by whoever writes (sqlite.org/walformat.html, 2.3.1).
+_WRITE_LOCK_BYTE = 120
 # And SQLITE_LOCKED, and SQLITE_PROTOCOL: a race for the lock of the write-ahead log (sqlite.org/rescode.html).
 _IN_USE = (SQLITE_BUSY, 6, 15)
 # Checkpoint the write-ahead log, which waits for the disk twice, every 16 MB instead of every 4.
@@ -227,9 +229,12 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
         # Only an id reaches SQLite unescaped, and none with a lone surrogate was ever created.
         raise SessionNotFoundError(str(session_id), str(path)) from None
     except driver().Error as error:
-        hint = (
-            ": choose a shorter path" if "unable to open" in str(error) and len(os.fsencode(path)) > _LONG_PATH else ""
-        )
+        hint = ""
+        if "unable to open" in str(error) and len(os.fsencode(path)) > _LONG_PATH:
+            hint = ": choose a shorter path"
+        elif getattr(error, "sqlite_errorcode", 0) & 0xFF == SQLITE_BUSY:
+            writer = byte_holder(path.with_name(f"{path.name}-shm"), _WRITE_LOCK_BYTE)
+            hint = f" by {writer}" if writer else ""
         raise StorageError(f"SQLite refused ({path}): {error}{hint}", session_id=session_id) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {os_reason(error)}", session_id=session_id) from error
