@@ -18,6 +18,7 @@ from .compound import read_compound
 from .hold.programs import BUILT_IN
 from .hold.reach import Reach, first_met, link_out, unsafe_entry
 from .hold.repository import is_plain_repository
+from .hold.steps import count_steps
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
@@ -74,6 +75,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     named: set[int] = set()
     fed = {at: (find, splits) for at, find, splits in fed_by_find(line.commands)}
     for index, (command, cwds) in enumerate(placed):
+        count_steps(20 + len(command.argv))
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed and index in fed:
             find, splits = fed[index]
@@ -151,6 +153,8 @@ class _JudgedCommand:
     ) -> None:
         self.policy, self.subject, self.command = policy, subject, command
         self.cwds, self.reads_only, self.splits_names = cwds, reads_only, splits_names
+        self.globs = {command.argv[index] for index in command.globs}
+        self.glob_folders = set(map(os.path.dirname, self.globs))
 
     def judge(self) -> Judged:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
@@ -211,7 +215,7 @@ class _JudgedCommand:
 
     def is_readable_folder(self, text: str) -> bool:
         """Whether a word names a folder that may be read, as written."""
-        if not text or text.startswith("-") or any(self.command.argv[index] == text for index in self.command.globs):
+        if not text or text.startswith("-") or text in self.globs:
             return False
         accesses = self.accesses(text, write=False)
         return all(permits_access(self.policy, access, self.subject).outcome == "allow" for access in accesses)
@@ -448,7 +452,7 @@ class _JudgedCommand:
         return tuple(name for names in expansions for name in ((text,) if names is None else names))
 
     def is_glob(self, text: str | None) -> bool:
-        return any(text == self.command.argv[index] for index in self.command.globs)
+        return text in self.globs
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
         """Whether a bounded search finds nothing protected in a folder, and no links unless it `may_link`."""
@@ -468,8 +472,7 @@ class _JudgedCommand:
     def accesses(self, text: str, *, write: bool) -> Iterator[Access]:
         """The paths that a word may stand for, from every folder in which the command may run."""
         workspace = self.subject.workspace
-        argv = self.command.argv
-        is_glob = any(text in (argv[index], os.path.dirname(argv[index])) for index in self.command.globs)
+        is_glob = text in self.globs or text in self.glob_folders
         for cwd in self.cwds:
             yield Access(workspace.follow(literal(text), cwd), write)
             if not is_glob:

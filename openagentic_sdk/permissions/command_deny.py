@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..ground.patterns import regex
-from .guess import LooseWord, loose_commands, loose_words
+from .guess import LooseWord, loose_words
 from .hold.files import rule_by_content
+from .hold.steps import count_steps
 from .program_tables import SHELLS, WRAPPERS
 from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
@@ -50,7 +51,10 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
 _LOCALE = regex(r"LC_\w+|LANG")
 # A shell that runs what another program writes.
 _SHELL = r"(?:[^\s|;&()]*/)?(?:(?:ba|da|z|k|mk|a)?sh|at|batch|parallel)\b(?!\.)"
-_FED_SHELL = regex(rf"\|&?\s*{_SHELL}|>\s*\(\s*{_SHELL}|(?:^|[\s;&|(])(?:{_SHELL}|\.|source)\s[^;|&\n]*<\s*\(")
+_FED_SHELL = regex(rf"\|&?\s*{_SHELL}|>\s*\(\s*{_SHELL}")
+_SHELL_BEGINS = regex(rf"(?:^|[\s(])(?:{_SHELL}|\.|source)\s")
+_OUTPUT_AS_FILE = regex(r"<\s*\(")
+_SEPARATORS = regex(r"[;|&\n]")
 _RUN_THEIR_INPUT = SHELLS | {"at", "batch"}
 # Programs that append words from their input to the command that they are given.
 _TAKES_INPUT = frozenset({"xargs", "parallel"})
@@ -63,10 +67,11 @@ def could_be_anything(subject: Subject) -> bool:
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would read the following bytes as other characters
-    if not _TAKES_INPUT.isdisjoint(command.split()) and any(map(_takes_program_from_input, loose_commands(command))):
+    if not _TAKES_INPUT.isdisjoint(command.split()) and any(map(_takes_program_from_input, subject.loose_commands)):
         return True
     if not isinstance(line, CommandLine):
-        return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
+        is_open = len(command) > MAX_COMMAND_CHARS or _feeds_shell(command)
+        return is_open or _has_open_command(subject.doubtful_words)
     if not subject.runs_text:
         return False
     for before, part in zip(line.commands, line.commands[1:], strict=False):
@@ -75,10 +80,21 @@ def could_be_anything(subject: Subject) -> bool:
         if any(program_of(argv[0]) in _RUN_THEIR_INPUT and hazard(argv) is not None for argv in inner):
             return True
     return any(
-        _has_open_command(word)
+        _has_open_command(loose_words(word))
         for part in line.commands
         for word in (*(part.argv[1:] if takes_code(part.argv) else ()), *part.open_assignments)
     )
+
+
+def _feeds_shell(command: str) -> bool:
+    """Whether a shell may run what another program writes."""
+    if _FED_SHELL.search(command) is not None:
+        return True
+    for part in _SEPARATORS.split(command):
+        begins = _SHELL_BEGINS.search(part)
+        if begins is not None and _OUTPUT_AS_FILE.search(part, begins.end()) is not None:
+            return True
+    return False
 
 
 def _takes_program_from_input(argv: Sequence[str]) -> bool:
@@ -93,10 +109,10 @@ def _takes_program_from_input(argv: Sequence[str]) -> bool:
     return is_wrapper or (name == "parallel" and all(word.startswith("-") for word in argv[1:]))
 
 
-def _has_open_command(text: str) -> bool:
+def _has_open_command(words: Iterable[LooseWord]) -> bool:
     """Whether a word that only bash can expand is at the start of a command, or after a program that runs others."""
     wrapped = False
-    for word in loose_words(text):
+    for word in words:
         wrapped = not word.starts and wrapped
         if word.open and (word.starts or wrapped):
             return True
@@ -139,12 +155,12 @@ def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     remaining = iter(commands)
     if all(any(_is_wildcard(one, command, len(wildcards) > 1) for command in remaining) for one in wildcards):
         return True
-    doubtful = _doubtful(subject)
-    words = loose_words(doubtful) if doubtful else []
+    words = [*subject.doubtful_words]
     if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
         # Stands for the words that xargs reads from its input.
         words.append(LooseWord("$", False, True))
     for one in wildcards:
+        count_steps(len(words))
         count = one.could_end_in(words)
         if count is None:
             return False
@@ -161,18 +177,11 @@ def _is_wildcard(wildcard: Wildcard, command: SimpleCommand, may_go_on: bool) ->
     )
 
 
-def _doubtful(subject: Subject) -> str:
-    """The part of a line that may contain commands not visible in its words: all, nothing, or some of its commands."""
-    line = subject.line
-    if not isinstance(line, CommandLine) or subject.runs_text:
-        return subject.command or ""
-    return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
-
-
 def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
     """The command, the commands that it wraps, and the command lines in its arguments."""
     if not argv or not argv[0]:
         return
+    count_steps(4)
     yield tuple(argv)
     if depth >= MAX_DEPTH:
         return
@@ -189,16 +198,18 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     """Search for the words of rules anywhere in text that was not understood, or may reach a program that runs text."""
-    doubtful = _doubtful(subject)
-    words = loose_words(doubtful) if doubtful else []
+    words = subject.doubtful_words
+    count_steps(len(words))
     for index, word in enumerate(words):
         name = base_name(word.text) or word.text
         if IS_GLOB.search(name):
+            count_steps(2 * len(book.commands))
             rules = [rule for program, rules in book.commands.items() if could_become(name, program) for rule in rules]
         else:
             rules = [rule for key in dict.fromkeys((name, word.text)) for rule in book.commands.get(key, ())]
         following_words = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
         # If no word is open, a rule whose words are not all there is excluded by one comparison of sets.
+        count_steps(2 * len(rules))
         is_certain = not any(word.open or IS_GLOB.search(word.text) for word in following_words)
         texts = {word.text for word in following_words}
         for rule in rules:
@@ -237,6 +248,7 @@ def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[A
     """The first rule that forbids reading or writing one of the paths."""
     bases = subject.workspace.bases
     for access in accesses:
+        count_steps(2 + len(access.places.written) * len(book.paths) // 4096)
         rule = book.forbidding_path(access.places.all, bases, write=access.write)
         rule = rule or rule_by_content(book, bases, access.places.real, write=access.write)
         if rule is not None:

@@ -301,7 +301,7 @@ class _CompoundReader:
     def peek(self) -> str:
         """The next word as written, or a bracket."""
         if self.at < len(self.text) and self.text[self.at] in "(){}" and not self.text.startswith("{}", self.at):
-            is_word = self.text[self.at] in "()" or re.match(r"[\s;|)]|\Z", self.text[self.at + 1 :])
+            is_word = self.text[self.at] in "()" or re.match(r"[\s;|)]|\Z", self.text[self.at + 1 : self.at + 2])
             return self.text[self.at] if is_word else ""
         match = _WORD.match(self.text, self.at)
         return match[0] if match else ""

@@ -20,6 +20,7 @@ from .hold.files import closed_files
 from .hold.git import prints_tracked_content, runs_settings
 from .hold.programs import BUILT_IN, enforced_by_words, unheld_rules
 from .hold.reach import MAX_ENTRIES, Met, first_met, reach_of
+from .hold.steps import TooManySteps, counted_steps
 from .hold.words import opaque_command
 from .offers import advice
 from .paths import TOO_MANY_PATHS, LinkFollower
@@ -51,7 +52,8 @@ def judge(facts: Facts) -> Verdict:
 
 def judge_rules(facts: Facts) -> Verdict:
     """The combined verdict of all layers: the call is denied if any layer denies it, and asked about if any asks."""
-    verdicts = [decide(layer, facts.subject) for layer in facts.layers]
+    with counted_steps():
+        verdicts = [decide(layer, facts.subject) for layer in facts.layers]
     if (objection := facts.objection) is not None and objection.outcome != "watch":
         verdicts.append(Verdict(objection.outcome, objection.reason, "objection", firm=True))
     return together(verdicts)
@@ -103,8 +105,22 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
             f"the command has {len(subject.command)} characters, more than the {MAX_COMPARED_CHARS} that are compared with "
             "deny and ask rules: write long text with Write"
         )
-        unread = replace(subject, command=None, line=None)
-        return _forbidden(policy, unread) or Verdict("ask", reason, "ask_rule", firm=True)
+        return _unread(policy, subject, reason)
+    try:
+        with counted_steps():
+            return _decide_command(policy, subject)
+    except TooManySteps:
+        return _unread(policy, subject, "evaluating the command takes too many steps: split it into shorter commands")
+
+
+def _unread(policy: Policy, subject: Subject, reason: str) -> Verdict:
+    """The verdict on a command whose words are not compared with any rule."""
+    return _forbidden(policy, replace(subject, command=None, line=None)) or Verdict(
+        "ask", reason, "ask_rule", firm=True
+    )
+
+
+def _decide_command(policy: Policy, subject: Subject) -> Verdict:
     # Everything that denies comes first: an ask that came before would let a person approve what a rule forbids.
     return (
         _forbidden(policy, subject)
@@ -309,4 +325,8 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
     if tool == "Bash" and (len(command) > MAX_COMPARED_CHARS or (says_more and not {"$", "`"}.isdisjoint(command))):
         return True  # only the shell can determine what such a command does
     workspace = Workspace(cwd, cwd, (cwd,), Protected, follower.follow, lambda pattern, folder: (), follower.kind)
-    return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None
+    try:
+        with counted_steps():
+            return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None
+    except TooManySteps:
+        return True

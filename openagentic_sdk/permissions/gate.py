@@ -49,7 +49,7 @@ from .layers import (
     understood_rules,
     usable_rules,
 )
-from .paths import LinkFollower, compile_pattern, expand_glob, is_inside, matches_any
+from .paths import LinkFollower, compile_pattern, is_inside, matches_any
 from .policy import STRICTEST_FIRST, PermissionMode, Policy, Verdict
 from .rules import EDIT_TOOLS, Rule, parse_rules
 from .subject import Subject, Workspace, describe
@@ -577,7 +577,7 @@ class PermissionGate(WithAdvice):
             roots=resolved,
             find_protected=partial(self.memory.places, resolved, protected),
             follow=follower.follow,
-            expand=expand_glob,
+            expand=follower.expand,
             kind=follower.kind,
             trusted=self.trusted if context.trusted is None else context.trusted,
             confined=context.confined is not None,

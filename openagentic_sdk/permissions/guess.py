@@ -12,6 +12,7 @@ from itertools import islice, product
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from .hold.steps import count_steps
 from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
 
 # The time of some comparisons grows with the square of the length; a longer line is asked about if any rule forbids.
@@ -32,10 +33,14 @@ class LooseWord:
 _CONTINUED = regex(r"\\\n")
 # Unquoted, it expands to a blank, so that `rm${IFS}x` runs `rm`.
 _SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
+_SHORT_SEPARATOR = regex(r"\$IFS\b")
 # Places where the separator may be other text than its default blanks.
 _CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
 _QUOTES = regex(r"\$?[\"']|\\")
-_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+# The last alternative is a double quote that never closes: then none after it does, so that nothing is read twice.
+_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*"|(").*""", re.DOTALL)
+_SINGLE_QUOTED = regex("'[^']*'")
+_BLANK = regex(r"\s")
 
 
 def loose_words(text: str) -> list[LooseWord]:
@@ -44,16 +49,16 @@ def loose_words(text: str) -> list[LooseWord]:
     # Bash removes a backslash with its line end before it reads words, so `r\` and `m` on the next line are `rm`.
     text = source_text = _CONTINUED.sub("", text)
     # `{}` is what find, xargs and parallel replace with names of files: it could be any word.
-    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
+    text = _separated(text, " ").replace("`", "$(").replace("{}", "$")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
     # Without quotes, because bash runs `r'm'`, `"rm"` and `\rm` alike.
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)
     if _CHANGED_SEPARATOR.search(source_text):
-        words += _split_loosely(_QUOTES.sub("", _SEPARATOR_VARIABLE.sub("$", source_text)), _LOOSE)
+        words += _split_loosely(_QUOTES.sub("", _separated(source_text, "$")), _LOOSE)
     if "=" in bare:
         # A second reading, with blanks in quotes as part of the word: `A="x y" rm z` runs `rm`, after an assignment.
-        whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
+        whole = _QUOTED.sub(_joined, text)
         words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
     for other in _other_readings(text, bare):
         words += _split_loosely(other, _LOOSE)
@@ -62,7 +67,26 @@ def loose_words(text: str) -> list[LooseWord]:
     if "#" in text and text is not continued and "\\\n" in continued:
         # A comment ends with its line, whatever precedes the line break.
         words += loose_words(continued.replace("\\\n", "\n"))
+    count_steps(3 * len(words))
     return words
+
+
+def _separated(text: str, separator: str) -> str:
+    """A text with each variable of separators replaced."""
+    # Behind the last brace, none that is opened closes, and each search for its end would go through the rest.
+    end = text.rfind("}") + 1
+    return _SEPARATOR_VARIABLE.sub(separator, text[:end]) + _SHORT_SEPARATOR.sub(separator, text[end:])
+
+
+def _joined(match: re.Match[str]) -> str:
+    """A quoted text as one word."""
+    if match[1]:
+        return '"' + _SINGLE_QUOTED.sub(_joined_words, match[0][1:])
+    return _joined_words(match)
+
+
+def _joined_words(match: re.Match[str]) -> str:
+    return _BLANK.sub("_", match[0])
 
 
 _WORD = regex(r"[^\s;&|()<>]+")
@@ -157,9 +181,9 @@ def _decoded(match: re.Match[str]) -> str:
 
 # Replaces the parts of a word that only bash can expand.
 UNKNOWN = "\0"
-# The most expansions of a word, and the deepest nesting of commands.
+# The most expansions of a word, and the deepest nesting of commands: each level is read once more.
 _MAX_READINGS = 50
-_MAX_NESTED = 12
+_MAX_NESTED = 8
 
 _NAME = regex(r"[A-Za-z_]\w*")
 _SET = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -173,6 +197,10 @@ _SETTERS = regex(
 _BEFORE_A_COMMAND = RESERVED_WORDS - {"for", "select", "case", "[[", "function"}
 
 
+class _NestedTooDeep(Exception):
+    """Commands are nested deeper than people write: the line could be anything."""
+
+
 def loose_commands(text: str) -> list[tuple[str, ...]]:
     """The simple commands of a line and of everything nested in it, without assignments and reserved words.
 
@@ -182,20 +210,21 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
     raw: list[list[str]] = []
     try:
         _scan(text, raw, 0)
-    except RecursionError:  # nested deeper than people write: it could be anything
+    except _NestedTooDeep:
         return [(UNKNOWN, UNKNOWN)]
     values: dict[str, list[str]] = {}
     # Without quotes, because bash runs `e"val"` as `eval`.
     is_known = _SETTERS.search(_QUOTES.sub("", text)) is None
     commands: list[list[str]] = []
-    for row in raw:
-        while row:
-            assigned = _SET.fullmatch(row[0])
+    count_steps(8 * len(raw) + 2 * sum(map(len, raw)))
+    for words in raw:
+        at = 0
+        while at < len(words) and (words[at] in _BEFORE_A_COMMAND or _SET.fullmatch(words[at])):
+            assigned = _SET.fullmatch(words[at])
             if assigned:
                 values.setdefault(assigned[1], []).append(assigned[2])
-            elif row[0] not in _BEFORE_A_COMMAND:
-                break
-            row.pop(0)
+            at += 1
+        row = words[at:]
         if row[:1] == ["for"]:
             is_known = is_known and row[2:3] == ["in"]
             values.setdefault("".join(row[1:2]), []).extend(row[3:])
@@ -219,17 +248,20 @@ def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
     readings: list[str] = []
     for way in combined:
         texts = dict(zip(names, way, strict=True))
+        count_steps(sum(map(len, way)) * word.count("\x01") // 64 + 1)
         readings.append("".join(texts[part] if odd % 2 else part for odd, part in enumerate(_SEEN.split(word))))
     return readings
 
 
 def _scan(text: str, commands: list[list[str]], depth: int) -> None:
-    """Add the commands of a text, each a list of words."""
+    """Add the commands of a text, each a list of words. Raises `_NestedTooDeep`."""
+    if depth > _MAX_NESTED:
+        raise _NestedTooDeep
     row: list[str] = []
     word: str | None = None
     at = 0
     # One step beyond the end: it acts as a line end, which completes the last word and command.
-    while at <= len(text) and depth <= _MAX_NESTED:
+    while at <= len(text):
         letter = text[at : at + 1] or "\n"
         if letter in " \t\r\n;&|()<>":
             if word is not None:
@@ -256,7 +288,7 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
             end = len(text) if end < 0 else end
             word, at = word + text[at + 1 : end], end + 1
         elif letter == '"':
-            end = _end_of_double(text, at + 1)
+            end = _end_of_double(text, at + 1, depth)
             word, at = word + _unquoted(text[at + 1 : end], commands, depth), end + 1
         elif letter in "$`":
             piece, at = _expanded(text, at, commands, depth)
@@ -272,6 +304,8 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
 
 def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
     """The contents of double quotes."""
+    if depth > _MAX_NESTED:
+        raise _NestedTooDeep
     word, at = "", 0
     while at < len(inner):
         if inner[at] == "\\" and inner[at + 1 : at + 2] in ("$", "`", '"', "\\"):
@@ -289,7 +323,9 @@ def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tupl
     next_char = text[at + 1 : at + 2]
     if text[at] == "`" or next_char in ("(", "[", "{"):
         start = at + (1 if text[at] == "`" else 2)
-        end = _closing(text, start, {"(": ")", "[": "]", "{": "}"}.get(next_char if text[at] == "$" else "", "`"))
+        end = _closing(
+            text, start, {"(": ")", "[": "]", "{": "}"}.get(next_char if text[at] == "$" else "", "`"), depth
+        )
         inner = text[start:end]
         if next_char == "{" and text[at] == "$" and _NAME.fullmatch(inner):
             return f"\x01{inner}\x01", end + 1
@@ -310,8 +346,10 @@ def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tupl
     return ("0", at + 2) if next_char in ("?", "#", "$") and next_char else ("" if next_char == '"' else "$", at + 1)
 
 
-def _closing(text: str, at: int, closes: str) -> int:
+def _closing(text: str, at: int, closes: str, nested: int) -> int:
     """The position where the bracket opened before `at` closes; the end of the text if it does not."""
+    if nested > _MAX_NESTED:
+        raise _NestedTooDeep
     opens = {")": "(", "}": "{", "]": "["}.get(closes)
     depth = 1
     while at < len(text):
@@ -329,18 +367,18 @@ def _closing(text: str, at: int, closes: str) -> int:
             end = text.find("'", at + 1)
             at = end if end >= 0 else at
         elif letter == '"':
-            at = _end_of_double(text, at + 1)
+            at = _end_of_double(text, at + 1, nested)
         at += 1
     return len(text)
 
 
-def _end_of_double(text: str, at: int) -> int:
+def _end_of_double(text: str, at: int, nested: int) -> int:
     """The position where double quotes opened before `at` end."""
     while at < len(text) and text[at] != '"':
         if text[at] == "\\":
             at += 1
         elif text[at] == "`" or text[at : at + 2] in ("$(", "${"):
             closes = {"$(": ")", "${": "}"}.get(text[at : at + 2], "`")
-            at = _closing(text, at + (1 if closes == "`" else 2), closes)
+            at = _closing(text, at + (1 if closes == "`" else 2), closes, nested + 1)
         at += 1
     return at

@@ -6,6 +6,7 @@ matches, a permitting rule only if all do. Patterns are those of gitignore.
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import os
 import re
@@ -13,21 +14,27 @@ import stat
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 
 from ..ground.disk import is_within
 from ..ground.frozen import frozen
 from ..ground.globs import path_regex
+from ..ground.patterns import regex
 from ..ground.system import user_home
 from ..tools.shell.protected import Protected
-from .shell import as_fnmatch
+from .hold.steps import count_steps
+from .shell import IS_GLOB, as_fnmatch
 
 MAX_LINKS = 40
+# No system opens a longer path (PATH_MAX of Linux, limits.h).
+MAX_PATH_CHARS = 4096
 # Each multiplies the time of a comparison by the depth of the path.
 MAX_DOUBLE_STARS = 4
 
 TOO_MANY_PATHS = "a wildcard expands to too many paths to check"
 OPTION_NAME = "a wildcard expands to a file whose name looks like an option: write ./ before it"
+
+
+_SPECIAL = regex(r"[*?\[\]]")
 
 
 @frozen
@@ -66,6 +73,7 @@ class LinkFollower:
         self._targets: dict[str, str | None] = {}
         self._real: dict[str, bool] = {}
         self._places: dict[tuple[str, str], Places] = {}
+        self._names: dict[str, list[str]] = {}
 
     def follow(self, path: str, cwd: str) -> Places:
         """Resolve `path` from the folder `cwd`."""
@@ -79,9 +87,44 @@ class LinkFollower:
         target = self._target(path)
         return "other" if target is None else "missing" if target is _MISSING else "link"
 
+    def expand(self, pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
+        """The current expansion of a shell's glob; None if it cannot be determined or takes too long: more than `most`
+        paths, or more than two wildcard folders in the pattern. Shells before bash 5.2 include `..` in the expansion of
+        `.*`.
+        """
+        plain = as_fnmatch(pattern)
+        parts = (plain or "").split("/")
+        if plain is None or sum(IS_GLOB.search(part) is not None for part in parts[:-1]) > 2:
+            return None
+        # Listed as a possible expansion in any case, because the bash that will run it may be older than 5.2.
+        climbing = "/".join(".." if part[:1] == "." and _matching([".."], part) else part for part in parts)
+        paths = ["/" if plain.startswith("/") else ""]
+        for part in filter(None, parts):
+            above = [f"{path}/" if path[-1:] not in ("", "/") else path for path in paths]
+            if IS_GLOB.search(part):
+                paths = [f"{path}{name}" for path in above for name in self._entries(os.path.join(cwd, path), part)]
+            else:
+                paths = [f"{path}{part}" for path in above if os.path.lexists(os.path.join(cwd, path, part))]
+        if plain.endswith("/"):
+            paths = [f"{path}/" for path in paths if os.path.isdir(os.path.join(cwd, path))]
+        expansion = paths if climbing == plain else [climbing, *paths]
+        return None if len(expansion) > most else tuple(expansion)
+
+    def _entries(self, folder: str, pattern: str) -> list[str]:
+        """The names in a folder, listed once, that one part of a glob matches."""
+        if folder not in self._names:
+            try:
+                self._names[folder] = os.listdir(folder)
+            except (OSError, ValueError):  # not a folder, or not accessible
+                self._names[folder] = []
+        names = self._names[folder]
+        count_steps(10 + len(names) // 4)
+        return [name for name in _matching(names, pattern) if pattern[0] == "." or name[0] != "."]
+
     def _target(self, path: str) -> str | None:
         """The target of a link, or None for any other entry; read once."""
         if path not in self._targets:
+            count_steps(3)
             try:
                 is_link = stat.S_ISLNK(os.lstat(path).st_mode)
                 self._targets[path] = os.readlink(path) if is_link else None
@@ -97,6 +140,9 @@ class LinkFollower:
         whole = path if path.startswith("/") else f"{cwd}/{path}"
         # POSIX gives two leading slashes a meaning of their own, and `normpath` keeps them; Linux does not.
         lexical_path = os.path.normpath("/" + whole.lstrip("/"))
+        if len(whole) > MAX_PATH_CHARS:
+            problem = f"a path of {len(whole)} characters is longer than the {MAX_PATH_CHARS} that can be opened"
+            return Places(lexical_path, lexical_path, problem=problem)
         if whole is not path and self._is_real(cwd):
             real, passed = self._walk(path, cwd.rstrip("/"))
         else:
@@ -118,6 +164,7 @@ class LinkFollower:
         """
         # Reversed: parts are taken from the end of the list, and those of a link's target are put there.
         todo = _parts(path)
+        count_steps(3 + len(path) // 64)
         passed: list[str] = []
         while todo:
             part = todo.pop()
@@ -129,12 +176,15 @@ class LinkFollower:
             if self._targets.get(parent) is _MISSING:
                 self._targets[here] = _MISSING  # a missing folder contains nothing
             target = self._target(here)
+            if target is _MISSING and ".." not in todo:
+                return "/".join((here, *reversed(todo))), passed
             if target is None or target is _MISSING:
                 at = here
                 continue
             # As the kernel does (ELOOP; path_resolution(7)).
             if len(passed) >= MAX_LINKS:
                 return None, passed
+            count_steps(3 + len(target) // 64)
             todo.extend(_parts(target))
             at = "" if target.startswith("/") else at
             passed.append(os.path.normpath(f"{at}/{'/'.join(reversed(todo))}"))
@@ -149,6 +199,15 @@ def _parts(path: str) -> list[str]:
 _MISSING = "\0missing"
 
 
+def _matching(names: Sequence[str], pattern: str) -> list[str]:
+    """The names that a wildcard without a slash matches."""
+    # Few texts with a `[` are wildcards, and compiling one is slow: first its ends, whose characters are ordinary.
+    pieces = _SPECIAL.split(pattern)
+    fitting = [name for name in names if name.startswith(pieces[0]) and name.endswith(pieces[-1])]
+    count_steps(2 * len(pattern) if fitting else 0)
+    return fnmatch.filter(fitting, pattern) if fitting else []
+
+
 def is_inside(path: str, roots: Iterable[str]) -> bool:
     """Whether a resolved path is one of the folders or below one, compared name by name."""
     return any(is_within(path, root) for root in roots)
@@ -157,25 +216,6 @@ def is_inside(path: str, roots: Iterable[str]) -> bool:
 def is_protected(places: Places, protected: Protected) -> bool:
     """Whether an edit of this file, under any of its names, could change what runs later."""
     return any(map(protected.covers, places.all))
-
-
-def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
-    """The current expansion of a shell's glob; None if it cannot be determined or takes too long: more than `most` paths,
-    or more than two wildcard folders in the pattern. Shells before bash 5.2 include `..` in the expansion of `.*`.
-    """
-    import glob
-
-    plain = as_fnmatch(pattern)
-    if plain is None or sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
-        return None
-    # Listed as a possible expansion in any case, because the bash that will run it may be older than 5.2.
-    climbing = "/".join(".." if part[:1] == "." and fnmatchcase("..", part) else part for part in plain.split("/"))
-    paths: list[str] = [] if climbing == plain else [climbing]
-    for name in glob.iglob(plain, root_dir=cwd):
-        paths.append(name)
-        if len(paths) > most:
-            return None
-    return tuple(paths)
 
 
 # --- patterns ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from .hold.steps import count_steps
 from .program_tables import (
     CODE_MODULES,
     FETCHERS,
@@ -130,7 +131,7 @@ _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 # Text in an argument that many programs execute as code, and options of unknown programs that take a program or code.
 _CODE = regex(
-    r"(?:\b|_)(?:system|exec\w*|popen|spawn|shell|esyscmd|eval)\s*\(|write18|directlua|%pipe%|run-shell-command|=\||^\||^msl:"
+    r"(?:\b|_)(?:system|popen|spawn|shell|esyscmd|eval)\s*\(|\b(?>(?:\w*?_)?exec\w*)\s*\(|write18|directlua|%pipe%|run-shell-command|=\||^\||^msl:"
     r"|(?:ladspa|frei0r)=",
     re.I,
 )
@@ -755,6 +756,7 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
     elif name not in FETCHERS and (name not in WRAPPERS or _only_looks_up(argv)):
         first = len(argv)
     for start in range(first, len(argv)):
+        count_steps(2 + (len(argv) - start) // 8)
         yield tuple(argv[start:])
 
 

@@ -340,19 +340,25 @@ class _ShellReader:
 
     def word(self) -> tuple[str, bool]:
         """The next word without its quotes, and whether it is a wildcard."""
-        text, start = self.text, self.at
+        text = self.text
         parts: list[str] = []
+        lead, has_mark = "", False
         plain_glob = quoted_glob = False
         # The only braces that are plain to bash, and agents use them: `find -exec ... {}`.
-        if text.startswith("{}", start) and re.match(r"[ \t\n;&|]|$", text[start + 2 : start + 3]):
+        if text.startswith("{}", self.at) and re.match(r"[ \t\n;&|]|$", text[self.at + 2 : self.at + 3]):
             self.at += 2
             return "{}", False
         while self.at < len(text):
             piece, kind = self.piece()
             if kind == "end":
                 break
-            if kind == "plain" and self.is_special(piece, parts, start):
+            lead = lead or piece[:1]
+            # Also after `=` and `:`: outside POSIX mode bash expands an argument that looks like an assignment (`dd
+            # of=~/x`; Bash manual, 3.5.2).
+            if kind == "plain" and "~" in piece and (lead == "~" or has_mark or re.search(r"[:=].*~", piece)):
+                self.refusal = "it contains a home folder (~)"
                 break
+            has_mark = has_mark or ":" in piece or "=" in piece
             plain_glob = plain_glob or kind == "glob"
             quoted_glob = quoted_glob or (kind == "quoted" and re.search(r"[*?\[\]\\]", piece) is not None)
             parts.append(piece)
@@ -387,15 +393,6 @@ class _ShellReader:
             return letter, "letter"
         self.refusal = self.refusal or _REFUSED.get(letter) or f"it contains the unquoted character {letter!r}"
         return "", "end"
-
-    def is_special(self, piece: str, before: list[str], start: int) -> bool:
-        """Whether `~` in an unquoted piece has a meaning in bash: a home folder."""
-        whole = "".join(before) + piece
-        # Also after `=` and `:`: outside POSIX mode bash expands an argument that looks like an assignment (`dd
-        # of=~/x`; Bash manual, 3.5.2).
-        if "~" in piece and (whole[0] == "~" or re.search(r"[:=].*~", whole)):
-            self.refusal = "it contains a home folder (~)"
-        return self.refusal is not None
 
 
 # One piece of a word. The plain characters are ASCII without those that are special to bash; `#` and `~` are judged by

@@ -17,7 +17,8 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..kernel.gate import NamesOf
 from ..tools.shell.protected import Protected
-from .guess import loose_words
+from .guess import LooseWord, loose_commands, loose_words
+from .hold.steps import count_steps
 from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
@@ -138,6 +139,22 @@ class Subject:
         )
 
     @functools.cached_property
+    def doubtful_words(self) -> tuple[LooseWord, ...]:
+        """The words of the part of a line that may contain commands not visible in its words: all, nothing, or some of
+        its commands.
+        """
+        line = self.line
+        if not isinstance(line, CommandLine) or self.runs_text:
+            return tuple(loose_words(self.command or ""))
+        parts = [" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv)]
+        return tuple(loose_words("\n".join(parts))) if parts else ()
+
+    @functools.cached_property
+    def loose_commands(self) -> list[tuple[str, ...]]:
+        """The commands of the line, also if it was not understood, as an over-approximation."""
+        return loose_commands(self.command or "")
+
+    @functools.cached_property
     def stays_inside(self) -> bool:
         """Whether no word of a command leads outside the workspace."""
         reals = (access.places.real for access in self.possible_accesses)
@@ -246,6 +263,7 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
     here = folders
     joins = (*(command.joined_by for command in line.commands[1:]), "")
     for command, joined_by in zip(line.commands, joins, strict=True):
+        count_steps(4 * len(folders))
         if command.joined_by not in ("&&", "|", "|&"):
             here = folders
         yield command, here
@@ -272,6 +290,7 @@ def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
 
 
 def _targets_of_cd(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
+    count_steps(sum(len(folder) + len(target) for folder in folders) // 16)
     moved = [os.path.join(folder, literal(target)) for folder in folders]
     # The shell applies ".." to the name that it remembers, the kernel to the actual folder.
     return tuple(dict.fromkeys((*moved, *map(os.path.normpath, moved))))
@@ -295,7 +314,7 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
     """Everything in the line that could be a path, whether it could be written, and its starting folder."""
     line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
     if subject.runs_text:
-        words = loose_words(text)
+        words = subject.doubtful_words
         writes = _WRITES.search(text) is not None or any(word.text in WRITERS for word in words)
         folders: tuple[str, ...] = (cwd,)
         for before, word in zip((None, *words), words, strict=False):
@@ -330,11 +349,23 @@ _MARKS = regex("[=@:,;<>|+]+")
 _CODED = regex("%([0-9A-Fa-f]{2})")
 
 
-@functools.lru_cache(maxsize=4096)
+# Longer words are texts: they rarely occur again, and their parts need much memory.
+_MAX_KEPT_WORD = 200
+
+
 def path_like(word: str) -> tuple[str, ...]:
     """The parts of a word that could be a path: the word itself, the text after and between marks such as `=`, `@` or `:`,
     and values attached to short options.
     """
+    if len(word) <= _MAX_KEPT_WORD:
+        return _path_like(word)
+    marks = sum(1 for _ in _MARKS.finditer(word))
+    count_steps(2 * marks + marks * len(word) // 1024)
+    return _path_like.__wrapped__(word)
+
+
+@functools.lru_cache(maxsize=4096)
+def _path_like(word: str) -> tuple[str, ...]:
     is_option = word.startswith("-")
     if not _MARKS.search(word) and (not is_option or word.startswith("--") or len(word) < 3):
         return () if is_option or not word else (word,)

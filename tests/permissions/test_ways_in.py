@@ -18,7 +18,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.guess import loose_commands
 from openagentic_sdk.permissions.hold import files
 from openagentic_sdk.permissions.hold.reach import first_met, reach_of
-from openagentic_sdk.permissions.paths import LinkFollower, expand_glob
+from openagentic_sdk.permissions.paths import LinkFollower
 from openagentic_sdk.permissions.program_tables import READERS, Reader
 from openagentic_sdk.permissions.programs import hazard, read_only
 from openagentic_sdk.permissions.rules import RuleBook, parse_rules
@@ -628,14 +628,15 @@ class WordsThatOnlyBashKnows(Table):
 
     def test_more_than_can_be_looked_through_is_asked_for(self) -> None:
         book = RuleBook(parse_rules(["Read(.nowhere)"], "deny"))
+        follower = LinkFollower()
         workspace = Workspace(
             str(self.root),
             str(self.root),
             (str(self.root),),
             (),
-            LinkFollower().follow,
-            expand_glob,
-            LinkFollower().kind,
+            follower.follow,
+            follower.expand,
+            follower.kind,
         )
         subject = describe("Bash", {"command": "cp -r . x"}, None, workspace)
         reach = reach_of(subject)

@@ -1,1 +1,1 @@
-"""Which forbidding rules the machine can enforce, and which depend on words: files, programs, git's storage."""
+"""Which forbidding rules the machine can enforce, which depend on words, and the limit of a decision's work."""

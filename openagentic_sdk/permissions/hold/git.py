@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...ground.disk import nearest_holding, read_regular
 from ...ground.patterns import regex
 from ...tools.shell.git_config import foreign_settings, hook_folders, is_powerless
-from ..guess import UNKNOWN, loose_commands
+from ..guess import UNKNOWN
 from ..rules import Rule, RuleBook
 from ..shell import CommandLine, NotUnderstood, SimpleCommand, word_set
 from ..subject import Subject, Workspace
@@ -40,11 +40,7 @@ def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
     if _GIT.search(subject.command or "") is None:
         return False
     line, cwd = subject.line, subject.workspace.cwd
-    rows = (
-        [part.argv for part in line.commands]
-        if isinstance(line, CommandLine)
-        else loose_commands(subject.command or "")
-    )
+    rows = [part.argv for part in line.commands] if isinstance(line, CommandLine) else subject.loose_commands
     for argv in rows:
         at = next((at for at, word in enumerate(argv) if _GIT.search(word)), None)
         # A shell may get the command as one word.

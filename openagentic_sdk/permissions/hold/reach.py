@@ -31,6 +31,7 @@ from ..programs import inner_commands, option_in, program_of
 from ..rules import Rule, RuleBook
 from ..shell import IS_GLOB, CommandLine, base_name, could_become
 from ..subject import Subject, literal, moved_folders, path_like, with_folders
+from .steps import count_steps, count_walked
 
 # The most files and folders that are checked for one command.
 MAX_ENTRIES = 20_000
@@ -115,7 +116,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
     if isinstance(line, CommandLine) and not subject.runs_text:
         todo = [(command.argv, folders, 0) for command, folders in with_folders(line, cwd) if _may_reach(command.argv)]
     else:
-        commands = loose_commands(subject.command or "")
+        commands = subject.loose_commands
         folders: tuple[str, ...] = (cwd,)
         for argv in commands:
             if argv[0] in ("cd", "pushd") and len(argv) == 2 and UNKNOWN not in argv[1]:
@@ -123,6 +124,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
         todo = [(argv, folders, 0) for argv in commands]
     while todo:
         argv, cwds, depth = todo.pop()
+        count_steps(len(argv))
         yield argv, cwds
         todo += [
             (tail, cwds, _MAX_DEPTH)
@@ -181,8 +183,10 @@ def _folders(
         for word, text in ((one, text) for one in operands for text in path_like(one) if UNKNOWN not in text):
             names = (subject.workspace.expand(text, cwd) or (".",)) if IS_GLOB.search(text) else (literal(text),)
             for name in names:
+                count_steps(5)
                 whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
                 if os.path.isdir(whole):
+                    count_steps(20)
                     # In the form used by rules: without dots, and with links resolved.
                     folders |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
                 names_any = names_any or (word in path_words and os.path.lexists(whole))
@@ -210,8 +214,10 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
             if rule is not None or not names:
                 return Met(path, rule, True)
     if reach.endings:
+        every_ending = tuple([ending for ending, _ in reach.endings])
         for path, names in _walk(_places(book, subject), most):
-            for ending, write in reach.endings if names else ():
+            count_steps(len(every_ending) // 8)
+            for ending, write in reach.endings if names and names[0].endswith(every_ending) else ():
                 rule = book.forbidding_path(names, bases, write=write) if names[0].endswith(ending) else None
                 if rule is not None:
                     return Met(path, rule, False)
@@ -270,6 +276,7 @@ def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ..
     while todo:
         place = todo.pop()
         names = (place, os.path.realpath(place)) if os.path.islink(place) else (place,)
+        count_walked()
         yield place, names
         count += 1
         if count > most:
