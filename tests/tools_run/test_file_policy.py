@@ -17,6 +17,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.background import KillBashTool
 from openagentic_sdk.tools.shell.file_policy import CommandRules, FilePolicy
 from openagentic_sdk.tools.shell.protected import PROTECTED_FILES, git_places, program_places, protected_places
+from openagentic_sdk.tools.shell.sandboxed import BashSandbox, ConfinedCommand
 from tests.size import full_size
 from tests.waiting import until
 
@@ -241,6 +242,30 @@ class OnDisk(WorkspaceTestCase):
         self.assertEqual([os.path.basename(line) for line in result["stdout"].splitlines()], ["new", "old", ".npm"])
         close_run(ctx)
         self.assertEqual([path.name for path in home.rglob("*")], [".cache", "old"])
+
+    def test_commands_at_once_write_to_caches_of_their_own_and_later_ones_to_the_first(self) -> None:
+        home = self.workspace.parent / "home"
+        (home / ".cache").mkdir(parents=True)
+        self.addCleanup(os.environ.__setitem__, "HOME", os.environ["HOME"])
+        os.environ["HOME"] = str(home)
+        policy = CommandRules().policy(self.ctx, "true")
+        temp = tempfile.mkdtemp(dir=self.workspace.parent)
+
+        def confine() -> Any:
+            return BashSandbox("require").confine(str(self.workspace), policy, f"{temp}/tmp")
+
+        def layers(confined: ConfinedCommand) -> set[str]:
+            mounts = confined.plan["mounts"] if confined.plan else []
+            cache = ("overlay", f"{home}/.cache")
+            return {layer for mount in mounts if mount[:2] == cache for layer in mount[3:]}
+
+        with confine() as one:
+            with confine() as other:
+                self.assertEqual((len(layers(one)), layers(one) & layers(other)), (2, set()))
+            with confine() as third:
+                self.assertEqual(layers(third), layers(other))
+        with confine() as later:
+            self.assertEqual(layers(later), layers(one))
 
     def test_in_a_home_folder_dot_files_are_read_only(self) -> None:
         self.addCleanup(os.environ.__setitem__, "HOME", os.environ["HOME"])

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cache
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,7 +213,7 @@ class BashSandbox:
         )
         overlays: list[tuple[str, str, str]] = []
         if report.overlay and report.level == "namespaces" and not is_off:
-            overlays += _caches(f"{os.path.dirname(temp)}/caches", roots)
+            overlays += _caches(stack, f"{os.path.dirname(temp)}/caches", roots)
         if on_copy:
             copies = _overlays(stack, roots)
             overlays += copies
@@ -422,8 +423,21 @@ def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, st
 _CACHES = (".cache", ".npm", ".cargo", ".rustup", ".gradle", ".m2", ".ivy2", ".sbt", ".nuget", ".bun", ".deno", "go")
 
 
-def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Overlays over this user's caches: writes of commands belong to the run, and are removed with it."""
+# The layers, by folder and number, that are mounted for a running command.
+_mounted: set[tuple[str, int]] = set()
+_mounting = threading.Lock()
+
+
+def _caches(stack: ExitStack, layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Overlays over this user's caches: writes of commands belong to the run, and are removed with it.
+
+    Commands of a run that follow each other share their layers. One that starts while another runs gets layers of its own:
+    a mount clears the working folder, so mounts of others with the same one fail, or lose writes (overlayfs.rst).
+    """
+    with _mounting:
+        number = next(number for number in count() if (layers, number) not in _mounted)
+        _mounted.add((layers, number))
+    stack.callback(_mounted.discard, (layers, number))
     home = os.path.realpath(user_home())
     folders = [os.path.join(home, name) for name in _CACHES]
     overlays = []
@@ -432,7 +446,7 @@ def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
             continue
         is_apart = not any(is_within(root, folder) or is_within(folder, root) for root in roots)
         if is_apart and _takes_overlay(folder):
-            upper, work = (os.path.join(layers, f"{kind}-{os.path.basename(folder)}") for kind in ("upper", "work"))
+            upper, work = (f"{layers}/{kind}-{number}-{os.path.basename(folder)}" for kind in ("upper", "work"))
             os.makedirs(upper, exist_ok=True)
             os.makedirs(work, exist_ok=True)
             overlays.append((folder, upper, work))
