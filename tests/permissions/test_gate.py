@@ -422,8 +422,43 @@ class People(WorkspaceTestCase):
         nested: list[Any] = []
         nested.append(nested)
         for value in (object(), nested, b"x"):
-            result = self.approve(self.gate(permission_mode="bypass"), "Tool", {"x": value})
+            gate, call = self.gate(permission_mode="bypass"), ("Tool", {"x": value})
+            result = self.approve(gate, *call)
             self.assertEqual((result.allowed, result.category), (False, "input"))
+            self.assertEqual((gate.verdict(*call).outcome, gate.trial(*call)), ("deny", None))
+            with self.assertRaisesRegex(OptionsError, "Tool: the input is not JSON"):
+                gate.subject(*call)
+
+    def test_what_a_call_on_a_copy_changed_is_kept_for_a_plain_yes_only(self) -> None:
+        tried = ApprovalResult(True, "tried on a copy", category="trial", input_sha256="0")
+        for answer, is_kept in (("yes", True), ("no", False), ("edit npm run lint", False), ("", False)):
+            with self.subTest(answer):
+                person = Person(answer)
+                asking = self.gate(person).ask_to_keep("Bash", LS, {"cwd": str(self.root)}, tried, {"preview": "+ a.txt"})
+                result = self.runner.run(asking)
+                self.assertEqual((result.allowed, result.updated_input), (is_kept, None))
+                question = person.asked[0]
+                self.assertEqual((question.prompt, question.details["preview"]), ("Keep what Bash changed?", "+ a.txt"))
+                self.assertEqual(result.input_sha256, "0" if answer.startswith("edit") else json_sha256(LS))
+        nobody = self.runner.run(PermissionGate().ask_to_keep("Bash", LS, {"cwd": str(self.root)}, tried, {}))
+        self.assertEqual((nobody.allowed, nobody.category), (False, "nobody"))
+
+    def test_a_call_that_nobody_asked_for_needs_a_rule_in_every_mode(self) -> None:
+        rules = {"allow": ["Bash(npm test)"], "ask": ["Bash(git push:*)"], "deny": ["Read(.env)"]}
+        for mode in MODES:
+            gate = self.gate(Person("yes"), permission_mode=mode, approver=lambda *call: True, **rules)
+            is_open = mode not in ("plan", "deny")
+            for call, allowed, rule in (
+                (("Bash", LS), is_open, "Bash(npm test)" if is_open else None),
+                (("Bash", {"command": "npm publish"}), False, None),
+                (("Bash", {"command": "git push"}), False, "Bash(git push:*)" if is_open else None),
+                (("Write", {"file_path": "x", "content": ""}), False, None),
+                (("Read", {"file_path": ".env"}), False, "Read(.env)"),
+            ):
+                with self.subTest(mode=mode, call=call):
+                    context = {"cwd": str(self.root), "hook_permission": "allow", "hook": "guard"}
+                    result = gate.judge_by_rule(*call, context)
+                    self.assertEqual((result.allowed, result.rule), (allowed, rule))
 
 
 class Narrowing(WorkspaceTestCase):

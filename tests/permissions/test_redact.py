@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 from urllib.parse import quote
 
+from openagentic_sdk.ground.text import safe_cut
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
 from tests.size import full_size, sized
 
@@ -109,6 +110,14 @@ class KnownValues(unittest.TestCase):
     def test_a_secret_inside_another_does_not_show_the_rest(self) -> None:
         redactor = Redactor({"A_KEY": "abcdefgh", "B_KEY": "abcdefgh-and-more"})
         self.assertEqual(redactor("x abcdefgh-and-more y"), "x [masked: B_KEY] y")
+
+    def test_no_cut_splits_a_value_wherever_it_begins_again(self) -> None:
+        redactor = Redactor({"TOKEN": "abababab", "KEY": "hunter2-hunter2"}, shapes=False)
+        text = "key hunter2-hunter2 twice ababababab end hunter2-hunter2"
+        self.assertEqual(sorted(redactor.spans(text)), [(4, 19), (26, 34), (28, 36), (41, 56)])
+        for forward in (False, True):
+            cuts = {safe_cut(text, at, redactor, forward=forward) for at in range(len(text) + 1)}
+            self.assertEqual(cuts, {*range(5), *range(19, 27), *range(36, 42), 56})
 
     def test_short_values_are_left_alone(self) -> None:
         self.assertEqual(Redactor({"A_KEY": "true"})("true enough"), "true enough")

@@ -627,6 +627,10 @@ class WordsThatOnlyBashKnows(Table):
         )
 
     def test_more_than_can_be_looked_through_is_asked_for(self) -> None:
+        gate = self.gate(permission_mode="bypass", deny=["Read(.nowhere)"])
+        result = self.approve(gate, "Bash", {"command": "cat ./*/*/*/x; echo $HOME"})
+        self.assertEqual((result.allowed, result.category), (False, "nobody"))
+        self.assertIn("more to look through than 20000 files", result.reason)
         book = RuleBook(parse_rules(["Read(.nowhere)"], "deny"))
         follower = LinkFollower()
         workspace = Workspace(
