@@ -498,6 +498,27 @@ class QueueTest(FleetTest):
 
         asyncio.run(wait())
 
+    def test_a_lease_ends_early_enough_to_stop_and_is_not_renewed_once_it_has_ended(self) -> None:
+        self.pay("k")
+
+        async def lapse() -> None:
+            claimed = self.fleet.queue.claim(ANYBODY)
+            assert claimed is not None
+            now = 100.0
+            lease = Lease(claimed, 30.0, 100.0, lambda: now)
+            self.assertAlmostEqual(lease.left_s, 27.0)
+            now = 110.0
+            lease.renew(30.0, 105.0)
+            self.assertAlmostEqual(lease.left_s, 22.0)
+            lease.check()
+            now = 132.5
+            self.assertEqual((lease.left_s, lease.is_lost), (0.0, True))
+            lease.renew(30.0, 132.5)
+            with self.assertRaises(RunLostError):
+                lease.check()
+
+        asyncio.run(lapse())
+
     def test_its_events_can_be_followed_from_before_it_begins_to_its_end(self) -> None:
         run_id = self.pay("k")
 

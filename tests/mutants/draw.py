@@ -38,11 +38,11 @@ ROOMS = {
         ("events.py", "serialization.py", "sessions/rebuild.py", "sessions/folds/view.py"),
         ("sessions", "runtime", "durability", "parts", "runs"),
     ),
-    "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions")),
+    "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions", "record")),
     "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime")),
     "stores": Room(
         ("sessions/memory.py", "sessions/sqlite.py", "sessions/stores/*.py", "sessions/stores/sqlite/*.py"),
-        ("stores", "durability"),
+        ("stores", "durability", "record"),
     ),
     "record": Room(
         ("parts/record/*.py", "parts/masking.py", "parts/undo.py"), ("record", "sessions", "security", "stores")

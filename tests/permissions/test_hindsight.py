@@ -329,6 +329,11 @@ class Suggestions(Hindsight):
         code, report = self.backtest("--settings", written)
         self.assertEqual((code, len(report["newly_run"]), report["newly_refused"]), (1, 9, []))
 
+    def test_of_two_rules_that_save_the_same_calls_the_one_without_a_wildcard_is_suggested(self) -> None:
+        self.asked(self.bash("ruff check .", "ruff check .", "ruff check a && make x", "ruff check b && make x"))
+        found = self.suggested()
+        self.assertEqual([(rule, each["saves"]) for rule, each in found.items()], [("Bash(ruff check .)", 2)])
+
     def test_what_was_ever_refused_is_never_suggested(self) -> None:
         self.asked(self.bash("npm test", "npm test", "npm run build", "ruff check src", "ruff check other"))
         self.asked(self.bash("npm test", "ruff check secrets"), answer="no, never")
