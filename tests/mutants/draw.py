@@ -105,11 +105,19 @@ OPERATORS = (*mutation_operators, (cst.Expr, leave_out_call), (cst.If, turn_cond
 
 
 def _has_words(node: cst.CSTNode) -> bool:
+    """Whether a node is a string for people: it contains blanks, or names a thread."""
     if isinstance(node, cst.SimpleString):
-        return bool(re.search(r"\s", node.value))
+        return bool(re.search(r'\s|^"openagentic-(?!sdk)', node.value))
     if isinstance(node, cst.FormattedString):
         return any(isinstance(part, cst.FormattedStringText) and " " in part.value for part in node.parts)
     return isinstance(node, cst.ConcatenatedString)
+
+
+def _is_windows(node: cst.If) -> bool:
+    """`if sys.platform == "win32":`, whose body the tests do not run on Linux."""
+    test = node.test
+    left = test.left if isinstance(test, cst.Comparison) else None
+    return isinstance(left, cst.Attribute) and left.attr.value == "platform"
 
 
 def _is_number_of_event(node: cst.CSTNode) -> bool:
@@ -130,7 +138,7 @@ class _Places(cst.CSTVisitor):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[tuple[cst.CSTNode, cst.CSTNode, cst.CSTNode, int, int]] = []
-        self._functions = 0
+        self._functions = self._windows = 0
         self._statements: list[cst.CSTNode] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -140,7 +148,7 @@ class _Places(cst.CSTVisitor):
         if isinstance(node, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
             self._statements.append(node)
         self._functions += isinstance(node, cst.FunctionDef)
-        if self._functions and not isinstance(node, cst.FunctionDef):
+        if self._functions and not self._windows and not isinstance(node, cst.FunctionDef):
             self._change(node)
         return not _is_number_of_event(node)
 
@@ -148,6 +156,12 @@ class _Places(cst.CSTVisitor):
         self._functions -= isinstance(node, cst.FunctionDef)
         if self._statements and self._statements[-1] is node:
             self._statements.pop()
+
+    def visit_If_body(self, node: cst.If) -> None:
+        self._windows += _is_windows(node)
+
+    def leave_If_body(self, node: cst.If) -> None:
+        self._windows -= _is_windows(node)
 
     def _change(self, node: cst.CSTNode) -> None:
         around = self.get_metadata(PositionProvider, self._statements[-1])

@@ -5,16 +5,9 @@ Keys are the file, the function, and the lines before and after. A row whose cod
 
 from __future__ import annotations
 
-_WINDOWS = "only Windows runs this line, and the tests run on Linux"
 _NO_FLAG = "BINARY and O_RDONLY are 0 on POSIX systems, so that & and | give the same"
 
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
-    (
-        "sessions/log/lock.py",
-        "wait_for_lock",
-        "msvcrt.locking(fd, msvcrt.LK_LOCK, 1)",
-        "msvcrt.locking(None, msvcrt.LK_LOCK, 1)",
-    ): _WINDOWS,
     (
         "sessions/log/summary_beside.py",
         "SummaryBeside._caught_up",

@@ -19,7 +19,9 @@ CODE = """
 def cut(text: str | None, limit: int = 3) -> str:
     if len(text) > limit:
         raise ValueError(f"the text is {limit + 1} long")
-    note(text)
+    note(text, name="openagentic-note")
+    if sys.platform == "win32":
+        text = text + 1
     return text[: event.seq or 0]
 """
 
@@ -68,7 +70,10 @@ class DrawTest(unittest.TestCase):
             {
                 "if len(text) >= limit:",
                 "pass",
-                "note(None)",
+                'note(None, name="openagentic-note")',
+                'note(name="openagentic-note")',
+                'if sys.platform != "win32":',
+                'if sys.platform == "XXwin32XX":',
                 "return text[: event.seq and 0]",
                 "def cut(text: str | None, limit: int = 4) -> str:",
             },
