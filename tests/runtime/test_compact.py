@@ -1,13 +1,16 @@
 """Conversations that exceed the context window."""
 
+import asyncio
 import json
 import shutil
 import tempfile
+import threading
 import unittest
 from dataclasses import replace
 from pathlib import Path
 
 from openagentic_sdk.api import compact_session, query, run
+from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import ContextLengthError
 from openagentic_sdk.events import ContextCleared, SessionRewound
 from openagentic_sdk.hooks.engine import HookEngine
@@ -17,6 +20,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -44,6 +48,10 @@ class Narrow(ScriptedProvider):
             raise ContextLengthError("the prompt is too long", status=400)
         async for event in super().stream(model=model, messages=messages, tools=tools, api_key=api_key):
             yield event
+
+
+async def events_in(stream):
+    return [event async for event in stream]
 
 
 def talk(provider, **changes):
@@ -99,6 +107,31 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
                 options, prompts = talk(turns, max_context_tokens=2200, hooks=HookEngine(**{point: [stop]}))
                 result = result_of(await events_of(prompts, options))
                 self.assertEqual((result.stop_reason, result.error_message), (f"blocked:{point}", "enough"))
+
+    async def test_an_interrupt_while_the_checkpoint_is_written_ends_the_run(self):
+        loop, is_writing, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        class SlowStore(MemorySessionStore):
+            def keep_view(self, session_id, view):
+                loop.call_soon_threadsafe(is_writing.set)
+                may_end.wait(60)
+
+        writing = asyncio.create_task(is_writing.wait())
+        provider = ScriptedProvider([LONG, "SUMMARY of it", "answer"])
+        async with AgentClient(options_for(provider, max_context_tokens=2200, session_store=SlowStore())) as client:
+            for number in range(2):
+                await client.send(f"question {number}: {LONG}")
+                reading = asyncio.create_task(events_in(client.receive()))
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+                if writing.done():
+                    break
+            interrupting = asyncio.create_task(client.interrupt())
+            for _ in range(20):  # until it has reached the task that waits for the store
+                await asyncio.sleep(0)
+            may_end.set()
+            await interrupting
+            self.assertEqual(result_of(await reading).stop_reason, "interrupted")
+        self.assertEqual(len(provider.requests), 2)
 
     async def test_a_resumed_session_sees_the_summary_and_the_log_keeps_everything(self):
         provider = ScriptedProvider([LONG, LONG, "SUMMARY of it", "short answer"])
