@@ -434,7 +434,9 @@ class People(WorkspaceTestCase):
         for answer, is_kept in (("yes", True), ("no", False), ("edit npm run lint", False), ("", False)):
             with self.subTest(answer):
                 person = Person(answer)
-                asking = self.gate(person).ask_to_keep("Bash", LS, {"cwd": str(self.root)}, tried, {"preview": "+ a.txt"})
+                asking = self.gate(person).ask_to_keep(
+                    "Bash", LS, {"cwd": str(self.root)}, tried, {"preview": "+ a.txt"}
+                )
                 result = self.runner.run(asking)
                 self.assertEqual((result.allowed, result.updated_input), (is_kept, None))
                 question = person.asked[0]

@@ -18,8 +18,8 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.parts.project.settings import Settings, SettingsRule
 from openagentic_sdk.parts.record.lifecycle import fork_session
-from openagentic_sdk.permissions.hindsight.calls import RecordedCall, backtest, recorded_calls
-from openagentic_sdk.permissions.layers import rules_of_settings
+from openagentic_sdk.permissions.hindsight.calls import PolicyJudge, RecordedCall, backtest, recorded_calls
+from openagentic_sdk.permissions.layers import SettingsRules, rules_of_settings
 from openagentic_sdk.sessions.base import stamp_events
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing import ScriptedProvider
@@ -333,6 +333,18 @@ class Suggestions(Hindsight):
         self.asked(self.bash("ruff check .", "ruff check .", "ruff check a && make x", "ruff check b && make x"))
         found = self.suggested()
         self.assertEqual([(rule, each["saves"]) for rule, each in found.items()], [("Bash(ruff check .)", 2)])
+
+    def test_the_current_rules_are_those_of_each_calls_project(self) -> None:
+        folders: list[str] = []
+
+        def rules_for(folder: str) -> SettingsRules:
+            folders.append(folder)
+            return rules_of_settings(Settings(), folder)
+
+        judge = PolicyJudge(rules_for)
+        for project in ({"project_dir": "/srv/a"}, {"project_dir": "/srv/b"}, {}, {"project_dir": "/srv/a"}):
+            judge.gate({**self.gate(deny=["Bash"]).record(), **project})
+        self.assertEqual(folders, ["/srv/a", "/srv/b", "/"])
 
     def test_what_was_ever_refused_is_never_suggested(self) -> None:
         self.asked(self.bash("npm test", "npm test", "npm run build", "ruff check src", "ruff check other"))

@@ -280,6 +280,19 @@ class WhatMountsHold(Table):
         assert may_read is not None
         self.assertEqual([may_read(str(self.root / name)) for name in ("one", "two", "three")], [False, False, True])
 
+    def test_what_git_stores_may_change_for_its_commands_that_write_only(self) -> None:
+        for command, may_write in (
+            ("git commit -m x", True),
+            ("cd src && git -C .. add a.py", True),
+            ("git log --oneline", False),
+            ("git", False),
+            ("make commit", False),
+            ("commit; git status", False),
+        ):
+            with self.subTest(command=command):
+                rules = self.gate(allow=["Bash"]).file_policy(command, {"cwd": str(self.root)}, asked=False)
+                self.assertEqual(rules.git_writes, may_write)
+
     def test_denied_files_are_the_mounts_business_where_a_command_is_confined(self) -> None:
         policy = {"allow": ["Bash"], "deny": ["Read(.env)"]}
         lines = ("grep -r x .", "echo `cat $x`", 'for f in a*; do cat "$f"; done', "python3 show.py")
@@ -555,6 +568,11 @@ class WordsThatOnlyBashKnows(Table):
             "cat < <(cat $f)",
             'exec 3< "$f"; cat <&3',
             "cd docs; x=deep; cat $x/.env",
+            "cat 'README.md' docs/$x/.env",
+            'cat "README.md" docs/$x/.env',
+            "echo it # isn't\ncat docs/$x/.env",
+            "cat docs/$x/\\.env",
+            "cat docs/$x/.e\\\nnv",
             'git commit -F "$f"',
         )
 
