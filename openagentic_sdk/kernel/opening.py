@@ -5,16 +5,28 @@ Only a new session's metadata is written here, so a refusal changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary, finalize, ref
 
-from ..errors import OptionsError, RequestConflictError, SessionError, SessionExistsError, StorageError
+from ..errors import (
+    OptionsError,
+    RequestConflictError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    StorageError,
+)
 from ..events import Event
-from ..ground.frozen import changed
+from ..ground.frozen import changed, frozen
+from ..ground.garbage import when_collected
 from ..providers.base import ProviderSession, for_session
 from ..sessions.authority import Authority
-from ..sessions.core import SessionWriter, session_of_request
+from ..sessions.core import SessionWriter, StoreCore, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
@@ -70,11 +82,68 @@ async def open_run(
         lifetime=Lifetime(agent.clock.monotonic(), deadline, stopping),
     )
     recorder.patience = run.lifetime.patience
+    _OpenRun.note(recorder, writer)
     parts = [open_part(run) for open_part in agent.parts]
     # Before `Parts`, which requests their services at once.
     watch_foreign(parts)
     run.parts = recorder.parts = Parts(parts, {RunResources: RunResources(), **run_services(run)})
     return run
+
+
+async def close_run(run: Run) -> None:
+    """Release the session of a run that has ended, or never began."""
+    await run.recorder.close()
+    _OpenRun.forget(run.recorder)
+
+
+@frozen
+class _OpenRun:
+    """A run whose session is not released yet: its writer, what closes that if the run is collected, and its event loop.
+
+    A loop that is closed with an unfinished generator (`asyncio.Runner` and `asyncio.run` end those first) never ends the
+    run, and its process would hold the session until it exits.
+    """
+
+    writer: SessionWriter
+    release: finalize[..., Any]
+    loop: ref[asyncio.AbstractEventLoop]
+
+    @classmethod
+    def note(cls, recorder: Recorder, writer: SessionWriter) -> None:
+        release = when_collected(recorder, writer.close)
+        release.atexit = False  # then the system releases it, and a store that hangs would hold up the exit
+        with _GUARD:
+            _OPEN_RUNS[recorder] = cls(writer, release, ref(asyncio.get_running_loop()))
+
+    @staticmethod
+    def forget(recorder: Recorder) -> None:
+        with _GUARD:
+            open_run = _OPEN_RUNS.pop(recorder, None)
+        if open_run is not None:
+            open_run.release.detach()
+
+
+_OPEN_RUNS: WeakKeyDictionary[Recorder, _OpenRun] = WeakKeyDictionary()
+_GUARD = Lock()
+
+
+def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
+    """Become the session's writer, also in place of a run of this process whose event loop is closed."""
+    try:
+        return store.open_writer(session_id)
+    except SessionLockedError as error:
+        with _GUARD:
+            mine = [each for each in _OPEN_RUNS.values() if each.writer.session_id == session_id]
+        loops = [(each, each.loop()) for each in mine]
+        left = [each for each, loop in loops if loop is None or loop.is_closed()]
+        for each in left:
+            each.writer.close()
+        if left:
+            return store.open_writer(session_id)
+        if any(loop is not None and not loop.is_running() for _, loop in loops):
+            holder = "a run of this process whose event loop is not running (close its iterator there, with `aclose()`)"
+            raise SessionLockedError(session_id, holder) from error
+        raise
 
 
 def session_state(session_id: str, view: SessionView) -> ProviderSession:
@@ -151,7 +220,7 @@ def _open_session(
             if request.session != session_of_request(request.request_id):
                 raise RequestConflictError(request.request_id, owner, "in another session")
             session_id, is_new = owner, False
-    writer = store.open_writer(session_id)
+    writer = _open_writer(store, session_id)
     # At once: if the caller has given up meanwhile, `close_late` finds it here.
     came.append(writer)
     if is_new and not writer.last_seq:  # no other process was faster

@@ -16,7 +16,7 @@ from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
 from .gate import Gate
 from .loop import run_session
-from .opening import open_run
+from .opening import close_run, open_run
 from .prompt import Prompts, Said, prompt_sha256
 from .recorder import off_loop
 
@@ -63,7 +63,7 @@ class RunTask:
                 run.request = changed(request, request_id=prompt.request_id or request.request_id)
                 await _check_prompt(run, prompt, run.request.request_id)
         except BaseException:  # also on cancellation: release the session
-            await run.recorder.close()
+            await close_run(run)
             threads.close()
             raise
         return cls(run, channel, prompt, threads)
@@ -136,6 +136,8 @@ class RunTask:
 
         An open question stays open unless `interrupt` is set.
         """
+        if self._task.get_loop().is_closed():
+            return  # nothing of the run can end any more: its session is released when it is collected, or needed
         # First, or the run would wait for somebody to take its last events.
         self._channel.close()
         self._end("interrupt" if interrupt else "close")
@@ -143,7 +145,7 @@ class RunTask:
         if not self._task.cancelled():
             self._task.exception()  # retrieve it, or asyncio would log a warning
         _, late = await settled(self._watch)
-        await self._run.recorder.close()
+        await close_run(self._run)
         if (last := late or cancelled) is not None:
             raise last
 

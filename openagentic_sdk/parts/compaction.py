@@ -20,7 +20,7 @@ from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.channel import EventChannel
 from ..kernel.lifetime import RunStopped
 from ..kernel.model_step import AnswerRoom, outgoing
-from ..kernel.opening import open_run, session_state
+from ..kernel.opening import close_run, open_run, session_state
 from ..kernel.part import Part
 from ..kernel.tool_output import put_blob
 from ..providers.base import ModelOutput, Provider, Retrying, StreamEvent, for_session
@@ -252,7 +252,7 @@ async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bo
     except RunStopped as stopped:
         raise BudgetError(stopped.message) from stopped
     finally:
-        await run.recorder.close()
+        await close_run(run)
 
 
 async def _recorded(

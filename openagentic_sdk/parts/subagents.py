@@ -33,7 +33,7 @@ from ..ground.threads import settled
 from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.lifetime import RunStopped
 from ..kernel.loop import end_unbegun, run_session
-from ..kernel.opening import open_run
+from ..kernel.opening import close_run, open_run
 from ..kernel.part import Part
 from ..kernel.prompt import Said
 from ..kernel.recorder import may_block, off_loop
@@ -395,7 +395,7 @@ class SubagentRuns(Part, Subagents):
             raise
         finally:
             run.helpers = [helper for helper in run.helpers if helper is not child]
-            await child.recorder.close()
+            await close_run(child)
         if result.stop_reason == "waiting":
             await self._park(child, started.tool_use_id)
             raise RunStopped("waiting", result.error_message or "a subagent waits for an answer")

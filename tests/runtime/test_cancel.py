@@ -1,17 +1,22 @@
 """Cancelling a run from outside at any point: the log is closed, the session can be resumed, and nothing is left running."""
 
 import asyncio
+import gc
+import tempfile
 import threading
 import unittest
 
 from openagentic_sdk.api import query, run
+from openagentic_sdk.errors import SessionLockedError
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
 from tests.size import LARGE, full_size, sized
+from tests.waiting import until
 
 from .support import assert_closed, options_for
 
@@ -211,6 +216,48 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         partial = next(event for event in stored if event.type == "assistant.message")
         self.assertEqual((partial.text, partial.incomplete), ("one ", True))
         self.assertEqual(stored[-1].stop_reason, "interrupted")
+
+
+class ClosedLoops(unittest.TestCase):
+    """A loop that is closed with an unfinished generator, without `shutdown_asyncgens`."""
+
+    def setUp(self):
+        self.store = FileSessionStore(self.enterContext(tempfile.TemporaryDirectory()), "flush")
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: None)  # asyncio reports the tasks that never end
+        self.addCleanup(self.loop.close)
+
+    def begin(self):
+        """A run that has not ended, in the loop that is not running any more."""
+        events = query(prompt="hi", options=options_for(["a"], session_store=self.store))
+        first = self.loop.run_until_complete(anext(events))
+        return events, first.session_id
+
+    def go_on(self, session_id):
+        return asyncio.run(run(prompt="go on", options=options_for(["b"], session_store=self.store, resume=session_id)))
+
+    def test_the_next_run_of_the_process_takes_the_session(self):
+        events, session_id = self.begin()
+        with self.assertRaisesRegex(SessionLockedError, r"event loop is not running \(close its iterator there"):
+            self.go_on(session_id)
+        self.loop.close()
+        self.assertEqual(self.go_on(session_id).final_text, "b")
+        del events
+
+    def test_what_is_collected_frees_the_session_for_others(self):
+        events, session_id = self.begin()
+        self.loop.close()
+        del events
+        gc.collect()
+
+        def is_free():
+            try:
+                self.store.open_writer(session_id).close()
+            except SessionLockedError:
+                return False
+            return True
+
+        until(is_free, "the session is free")
 
 
 if __name__ == "__main__":
