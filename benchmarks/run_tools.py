@@ -58,7 +58,7 @@ def _call_rows(folder: str) -> list[Row]:
 
 
 def _interleaved_ms(works: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each work, taken in turns so that a busy moment of the machine affects all of them."""
+    """The median time of each function, called in turns so that a busy moment of the machine affects all of them."""
     spent: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work()

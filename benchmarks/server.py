@@ -177,8 +177,8 @@ async def measure_broadcast(server: Server) -> list[Row]:
 async def measure_append(kind: str, folder: str) -> list[Row]:
     """Measure an append while a thousand clients watch other sessions, once all of them have received the existing events.
 
-    While a thousand clients arrive, the server is busy with their first pages for a second or two; an append then takes
-    three times as long, on whichever sample the arrival ends.
+    While a thousand clients arrive, the server is busy with their first pages for a second or two. An append takes three
+    times as long in that time, which can fall on any sample.
     """
     with Server(f"{kind}:{folder}/{kind}?durability=flush") as server:
         names = server.ask("make", sessions=WATCHERS + 1, events=1)

@@ -140,7 +140,10 @@ class _Run:
 
 
 def _measure(runs: dict[str, list[str]], scratch: str, repeats: int) -> dict[str, list[_Run]]:
-    """Run each this often, in turns, so that a busy moment affects all and each is compared with its turn's floor."""
+    """Run each program `repeats` times.
+
+    They take turns, so that a busy moment affects all of them, and each is compared with the floor measured in the same turn.
+    """
     _python(["-c", _STEP], scratch)  # compiles the modules
     measured: dict[str, list[_Run]] = {name: [] for name in runs}
     for _ in range(repeats):

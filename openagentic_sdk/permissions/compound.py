@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 @frozen
 class _LoopValue:
-    """The value of a variable: text, a wildcard (as written) of which each match is one value, or a line of the input."""
+    """The value of a variable: a text, a wildcard as written (each of its matches is one value), or a line of the input."""
 
     text: str
     is_glob: bool = False

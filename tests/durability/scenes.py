@@ -1,4 +1,4 @@
-"""Sessions and checks shared by the tests of this room."""
+"""Sessions and checks that the tests of durability share."""
 
 from __future__ import annotations
 

@@ -546,7 +546,7 @@ class JumpingClock(RulesTest):
     """The wall clock of a host with an SQLite file is set forward and back."""
 
     def stores_at(self, *jumps_s: float) -> list[Fleet]:
-        """Fleets on one file, each of a process whose wall clock is off by so many seconds."""
+        """Fleets on one file, one for each process, whose wall clock is wrong by that many seconds."""
         fleets = []
         for jump_s in jumps_s:
             store = SqliteSessionStore(self.url.removeprefix("sqlite:"), clock=FakeClock(1_800_000_000.0 + jump_s))

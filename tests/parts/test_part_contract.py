@@ -34,7 +34,7 @@ def many_tools():
     def make(word):
         @tool(name=word, effect="read")
         async def one(text: str = "") -> str:
-            """Take it in hand, which needs some words to be told so that the definitions weigh more than they may."""
+            """Return the text. This sentence is long so that the definitions of all tools are larger than is allowed."""
             return text
 
         return one

@@ -113,7 +113,7 @@ class Talk(threading.Thread):
                     yield json.loads(line[6:])
 
     def start_natively(self) -> None:
-        """Begin, or find by the key what has begun."""
+        """Start a session, or find the one that this key has started."""
         if not self.session_id:
             key = {"Idempotency-Key": self.key}
             made = self.ask("POST", "/v1/sessions", {"prompt": self.key, "agent": "tea"}, **key)

@@ -352,7 +352,7 @@ class Databases:
     # --- turns of other versions -----------------------------------------------------------------------------------------
 
     def append_by_older(self, name: str) -> None:
-        """An older version appends, after it has taken the session over if it is held here."""
+        """Append as an older version, which first takes the session over if it is held here."""
         self.count += 1
         text = f"old{self.count}"
         self.history.lines.append(f"an older version appends {text} to {name}")
@@ -394,7 +394,7 @@ class Databases:
         self.settle(name)
 
     def change_by_older(self, name: str) -> None:
-        """An older version changes the metadata, also beside a writer."""
+        """Change the metadata as an older version, also beside a writer."""
         metadata = {"cwd": self.versions.choice(("/a", "/b"))}
         self.history.lines.append(f"an older version sets the metadata of {name} to {metadata}")
         with self.file.inner.transaction() as db:
@@ -403,7 +403,7 @@ class Databases:
         self.check_metadata(name)
 
     def migrate_by_newer(self, name: str) -> None:
-        """A newer version migrates the tables: what this version may still do is recorded in them."""
+        """Migrate the tables as a newer version, which records in them what this version may still do."""
         if name in self.writers:
             return
         oldest = self.versions.choice((len(MIGRATIONS), len(MIGRATIONS) + 1, None))

@@ -140,7 +140,7 @@ class Files:
     # --- processes ---------------------------------------------------------------------------------------------------
 
     def begin(self, *, is_older: bool | None = None) -> Process:
-        """Start a process, of an older version at times in schedules that have one."""
+        """Start a process; in schedules with an older version, at times one of that version."""
         if is_older is None:
             is_older = self.has_older and self.versions.random() < 0.5
         self.made += 1
@@ -210,7 +210,7 @@ class Files:
         return self.rng.choice(found) if found else self.begin()
 
     def today(self) -> Process:
-        """A live process of today's version."""
+        """A live process of the current version."""
         found = [process for process in self.processes if not process.is_older]
         return self.rng.choice(found) if found else self.begin(is_older=False)
 
@@ -220,7 +220,7 @@ class Files:
     # --- actions -----------------------------------------------------------------------------------------------------
 
     def take_turns(self) -> None:
-        """An older version appends, lists or deletes between the turns of today's, which must then show the same."""
+        """Let an older version append, list or delete between turns of the current one, which must show the same then."""
         process = next((process for process in self.processes if process.is_older), None) or self.begin(is_older=True)
         if self.holder() is not process and self.versions.random() < 0.6:
             self.close()
@@ -485,7 +485,7 @@ class Files:
         self.check_metadata(process)
 
     def find_and_cut(self) -> None:
-        """A writer finds what another one wrote, and the power is cut: what it found was on disk."""
+        """Let a writer find what another one wrote, and cut the power: what it found was on disk."""
         if self.holder() is not None:
             self.end(self.holder())  # type: ignore[arg-type]
         self.open()
@@ -524,7 +524,7 @@ class Files:
             self.history.require(value in self.metadata, f"the metadata say {value}, not one of {self.metadata}")
 
     def at_rest(self) -> bytes:
-        """The log once nobody writes it and all of it is on disk; empty if that does not come about."""
+        """The log as soon as nobody writes it and all of it is on disk; empty if that never happens."""
         self.close()
         if self.maybe or self.safe < len(self.certain) or not self.certain:
             self.open()

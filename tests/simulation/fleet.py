@@ -250,7 +250,7 @@ class Workers:
             self.history.require(known == (state, fence), f"run {run_id} is {state} at fence {fence}, not {known}")
 
     def hang(self) -> None:
-        """A worker hangs until its lease is over, another one claims, and it wakes up with what it was about to do."""
+        """Suspend a worker until its lease is over and another one claims; then let it do what it was about to do."""
         if holders := sorted(who for who, runs in self.held.items() if runs):
             who = self.rng.choice(holders)
             run = self.rng.choice(self.held[who])
@@ -262,7 +262,7 @@ class Workers:
     # --- turns of other versions -----------------------------------------------------------------------------------------
 
     def claim_by_older(self) -> None:
-        """A worker of an older version claims a run; then one of this version goes on with it, as after a restart."""
+        """Claim a run as an older version; then continue it as this version, as after a restart."""
         with self.file.transaction() as db:
             run_id = older.claim_run(db, "older", self.times.steady_s, LEASE_S)
         if run_id is not None:
@@ -272,7 +272,7 @@ class Workers:
             self.held[self.versions.choice("ab")].append(run)
 
     def leave_by_older(self) -> None:
-        """A worker of an older version ends a run that it may have lost."""
+        """End a run as a worker of an older version that may have lost it."""
         if runs := [run for held in self.held.values() for run in held]:
             run = self.versions.choice(runs)
             is_mine = self.fences[run.id] == run.fence and self.states[run.id] == "running"
@@ -284,7 +284,7 @@ class Workers:
                 self.states[run.id] = "ended"
 
     def claim_beside_newer(self) -> None:
-        """A newer version has migrated the tables, and recorded whether workers of this one may still claim."""
+        """Claim after a newer version has migrated the tables and recorded whether workers of this one still may."""
         oldest = self.versions.choice((len(MIGRATIONS), len(MIGRATIONS) + 1, None))
         self.history.lines.append(f"a newer version migrates; the oldest that may continue is {oldest}")
         with older.migrated(self.file, oldest):

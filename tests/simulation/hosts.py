@@ -69,14 +69,14 @@ class HostLoop(FilelessLoop):
 
     @property
     def due_at(self) -> float:
-        """When there is work for a turn."""
+        """The time of the next turn that has work."""
         if self._ready:  # type: ignore[attr-defined]
             return 0.0
         timers = (timer.when() for timer in self._scheduled if not timer.cancelled())  # type: ignore[attr-defined]
         return min(timers, default=float("inf"))
 
     def turn(self, most: int) -> None:
-        """Run what is ready, and at most so many times what becomes ready by that."""
+        """Run what is ready, and at most this many of the callbacks that become ready meanwhile."""
         self.left = most
         self.call_soon(self._count)
         self.run_forever()
@@ -90,7 +90,7 @@ class HostLoop(FilelessLoop):
 
 
 async def take(seconds: float) -> None:
-    """Take so much time of the schedule."""
+    """Advance the clock of the schedule."""
     if not seconds:
         return await next_turn()
     loop = asyncio.get_running_loop()
@@ -673,7 +673,7 @@ class Hosts:
             self.leases[run_id] = (fence, host.until[run_id])
 
     def require_one_owner(self) -> None:
-        """Check that nobody believes to have the lease of a run that another process has claimed since."""
+        """Check that no process believes it has the lease of a run that another one has claimed since."""
         for host in self.hosts:
             for run in () if host.is_dead else self.leased_by(host):
                 newest = self.leases[run.id][0]

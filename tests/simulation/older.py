@@ -298,7 +298,7 @@ def claim_run(db: Any, owner: str, now: float, lease_s: float) -> int | None:
 
 
 def end_run(db: Any, run_id: int, fence: int, now: float) -> bool:
-    """End a run whose owner has that fence; return whether it had."""
+    """End a run if its owner has this fence; return whether it had."""
     command = (
         "UPDATE openagentic_runs SET state = 'ended', stop_reason = 'end', ended_at = ? WHERE id = ? AND fence = ?"
     )

@@ -238,14 +238,14 @@ class OtherVersions:
             self.versions.choices(self.TURNS, (3, 4, 2, 2, 2, 1, 1, 2, 1))[0](self, name)
 
     def holding(self, name: str) -> str:
-        """The name of the process that writes the session, as long as its lease lasts; "" if there is none."""
+        """The name of the process that writes the session while its lease is valid; "" if there is none."""
         fence, process = self.older.fence(name), self.holder.get(name)
         is_older = fence is not None and fence.holder in self.older_names
         holder = fence.holder if fence and is_older else process.server.holder.name if process else ""
         return holder if self.lasts(holder) else ""
 
     def lasts(self, holder: str) -> bool:
-        """Whether the lease of the process lasts."""
+        """Whether the lease of the process is valid."""
         return bool(self.database.holders.get(holder, 0.0) > self.database.times.now_s)
 
     def is_held_by_older(self, name: str) -> bool:
@@ -259,7 +259,7 @@ class OtherVersions:
         return f"o{self.older_count}"
 
     def open_by_older(self, name: str) -> None:
-        """An older version opens a session, or takes it over from a process of today's version."""
+        """Open a session as an older version, or take it over from a process of the current one."""
         if self.is_held_by_older(name) or (self.holding(name) and self.versions.random() < 0.5):
             return
         self.settle(name)
@@ -278,7 +278,7 @@ class OtherVersions:
         self.older_writers[name] = OlderWriter(fence)
 
     def append_by_older(self, name: str) -> None:
-        """A writer of an older version appends, unless it was replaced; without one, that version appends alone."""
+        """Append with a writer of an older version, unless it was replaced; without a writer, append alone."""
         fence, writer = self.older.fence(name), self.older_writers.get(name)
         if fence is None or (writer is None and self.holding(name)):
             return
@@ -307,14 +307,14 @@ class OtherVersions:
         self.require(self.shown(name) == self.certain[name], lambda: f"{name} shows {self.shown(name)}")
 
     def close_by_older(self, name: str) -> None:
-        """A writer of an older version closes, or its process dies, and its lease lasts for a while."""
+        """Close a writer of an older version, or let its process die while its lease continues for a while."""
         writer = self.older_writers.pop(name, None)
         if writer is not None and writer.holds(self.older.fence(name)) and self.versions.random() < 0.7:
             self.note(f"closes {name}")
             self.older.claim(name, "")
 
     def erase_by_older(self, name: str) -> None:
-        """An older version erases a text, and leaves its words in any index."""
+        """Erase a text as an older version, which leaves its words in any index."""
         self.deliver_all()
         self.settle(name)
         places = [place for place, text in enumerate(self.certain[name]) if text != ERASED]
@@ -341,7 +341,7 @@ class OtherVersions:
         """Do nothing, like `note_erasure`."""
 
     def change_by_older(self, name: str) -> None:
-        """An older version changes the metadata, also beside a writer."""
+        """Change the metadata as an older version, also beside a writer."""
         metadata = {"n": self.versions.randrange(10**6), "cwd": self.versions.choice(("/a", "/b"))}
         self.note(f"sets the metadata of {name} to {metadata}")
         self.older.change(name, metadata)
@@ -373,7 +373,7 @@ class OtherVersions:
         )
 
     def meet_newer(self, name: str) -> None:
-        """A newer version changed the tables, or the session: today's version refuses it, and changes nothing."""
+        """Change the tables or the session as a newer version: the current version refuses it, and changes nothing."""
         self.deliver_all()
         writes = self.holder.get(name)
         process = writes or self.process()
@@ -404,7 +404,7 @@ class OtherVersions:
         self.list_rows(self.versions.choice(("away", "away", "")))
 
     def newcomer(self, process: Any) -> Any:
-        """The store of a process that connects only now."""
+        """The store of a process that has only just connected."""
         process.server.is_ready = False
         process.server._drop_idle(older_than=float("inf"))
         return process.store

@@ -76,12 +76,12 @@ class RedisServers(OtherVersionsOnRedis, Servers):
         super().erase()
 
     def index_words(self) -> None:
-        """Search, at times: then the index has all words."""
+        """Search, at times: afterwards, the index contains all words."""
         if self.rng.random() < 0.5:
             self.search("w")
 
     def erase_beside_search(self) -> None:
-        """A search read words, and its request to add them arrives after these were erased."""
+        """Erase words that a search has read and that it then asks the server to add to the index."""
         if (name := self.free()) is None or not self.certain[name] or self.maybe.get(name):
             return
         late, other = self.rng.sample(self.processes, 2)
@@ -203,7 +203,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     # --- a server that loses something -------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Put on disk what the server has; it loses everything after that with the next crash."""
+        """Put on disk everything that the server has; the next crash loses what comes after that."""
         self.restart = self.database.saved()
         self.before = deepcopy({part: getattr(self, part) for part in _MODEL})
         self.history.lines.append("the server syncs its file")

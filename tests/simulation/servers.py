@@ -225,7 +225,7 @@ class Servers(OtherVersions):
         places: tuple[int, ...] = (),
         may_refuse: bool = False,
     ) -> Any:
-        """Let a process do something, with that fault or, if `faults`, a random one, at one of these statements."""
+        """Let a process do something, with this fault or, if `faults`, a random one, at one of these statements."""
         if not fault and faults and self.rng.random() < 0.4:
             fault = self.rng.choice(FAULTS)
         process.wire.plan(fault, self.rng.choice(places or self.PLACES))
@@ -360,7 +360,7 @@ class Servers(OtherVersions):
             self.lose_if_replaced(name)
 
     def lose_if_replaced(self, name: str) -> None:
-        """After a claim whose answer was lost, nobody has the new writer, and the one before is none any more."""
+        """Forget a writer that a claim replaced whose answer was lost: nobody has the new writer."""
         if (old := self.holder.get(name)) and old.writers[name].epoch != self.database.sessions[name]["epoch"]:
             self.lose(name)
 
@@ -612,7 +612,7 @@ class Servers(OtherVersions):
         return self.rng.choice(names) if names else None
 
     def delete_late(self) -> None:
-        """A deletion arrives after another process has opened the session: then nothing may be deleted."""
+        """Deliver a deletion after another process has opened the session: then nothing may be deleted."""
         if (name := self.free()) is None:
             return
         late, other = self.rng.sample(self.processes, 2)
@@ -634,7 +634,7 @@ class Servers(OtherVersions):
             self.forget(name)
 
     def claim_late(self) -> None:
-        """A claim arrives after another one of the same or another process, which keeps the session."""
+        """Deliver a claim after another one of the same or another process, which keeps the session."""
         if (name := self.free()) is None:
             return
         late, other = self.process(), self.process()
@@ -654,7 +654,7 @@ class Servers(OtherVersions):
             self.grow(name, [text_of(event) for event in batch], came[-1].seq or 0)
 
     def create_late(self) -> None:
-        """A creation arrives once more after the session was deleted, and must not bring it back."""
+        """Deliver a creation once more after the session was deleted: it must not bring it back."""
         name = self.rng.choice("abc")
         if name in self.certain:
             return
@@ -676,7 +676,7 @@ class Servers(OtherVersions):
                 self.certain[name] = []
 
     def send_late(self) -> None:
-        """A message arrives once more, or only now, and counts as one."""
+        """Deliver a message once more, or late: it counts as one."""
         if (name := self.some()) is None:
             return
         late, before = self.process(), len(self.waiting.get(name, ()))

@@ -113,7 +113,7 @@ def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]
 
 
 def _follows(line: bytes, before: Envelope) -> bool:
-    """Whether the line was written right after that one."""
+    """Whether the line's seal shows that it was written directly after the line of `before`."""
     return line.endswith(b',"crc":"%08x"}' % crc32(line[:-SEAL_LENGTH], before.crc_behind))
 
 

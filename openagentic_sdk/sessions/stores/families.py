@@ -50,9 +50,9 @@ class FamilyFold:
 
 @frozen
 class FamilyChange:
-    """One change of what is stored: by part, the new values by name, None to delete one.
+    """One change of what is stored: for each part, the new values by name; None deletes one.
 
-    `counted` are the ids whose marks are removed, each with what it was marked with; `again` are the ids to mark.
+    `counted` are the ids whose marks are removed, each with the value of its mark; `again` are the ids to mark.
     """
 
     parts: Mapping[str, Mapping[str, str | None]]

@@ -151,7 +151,9 @@ def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folde
 
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
-    """The ignore files above `real` that apply to it: those of its repository, or without one those from `cwd` down."""
+    """The ignore files above `real` that apply to it: from its repository's top down, or from `cwd` if it is in no
+    repository.
+    """
     top = nearest_holding(".git", real) or os.path.realpath(cwd)
     if not (real + "/").startswith(top.rstrip("/") + "/"):
         return ()
