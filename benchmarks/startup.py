@@ -142,7 +142,7 @@ class _Run:
 def _measure(runs: dict[str, list[str]], scratch: str, repeats: int) -> dict[str, list[_Run]]:
     """Run each program `repeats` times.
 
-    They take turns, so that a busy moment affects all of them, and each is compared with the floor measured in the same turn.
+    They take turns, so that a busy moment affects all of them, and each is compared with the floor of the same turn.
     """
     _python(["-c", _STEP], scratch)  # compiles the modules
     measured: dict[str, list[_Run]] = {name: [] for name in runs}
