@@ -96,6 +96,7 @@ class _EvalProcess:
 
     def ask(self, question: Mapping[str, Any], timeout_s: float) -> ApartAnswer:
         if self._process is None:
+            # In a session of its own, so that Ctrl-C reaches only the eval, which then ends its processes.
             self._process = subprocess.Popen(
                 [find_interpreter(), "-c", _PROGRAM, _ROOT],
                 stdin=subprocess.PIPE,
@@ -107,6 +108,7 @@ class _EvalProcess:
             self._within(_START_S, b"")
         text = json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n"
         line, is_late = self._within(timeout_s, text)
+        # An answer that is longer than `MAX_ANSWER_BYTES` is cut, so it has no line end.
         with contextlib.suppress(ValueError):
             if line.endswith(b"\n") and isinstance(answer := json.loads(line), dict):
                 return answer
@@ -175,6 +177,7 @@ def load_file(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends in .py is Python code"
     module = importlib.util.module_from_spec(spec)
+    # Before its code runs: a dataclass looks up the module in which it is defined.
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
@@ -189,6 +192,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 def serve() -> None:
     """Answer questions until the end of the input. Output printed by functions is discarded."""
+    # What a function prints must not be read as an answer, even if C code prints it.
     answers = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -217,9 +221,11 @@ def _answer(question: Mapping[str, Any]) -> ApartAnswer:
     except Exception as error:  # noqa: BLE001 - a schema may be anything, and its error is the answer
         return _raised(error)
     try:
+        # That of the caller, so that a name refers to the same module in both processes.
         sys.path[:] = question["path"]
         place = question["place"]
         module = sys.modules.get(place["module"])
+        # A file that the caller loaded under a made-up name cannot be imported by that name.
         if module is None and not importlib.util.find_spec(place["module"]):
             module = load_file(Path(place["file"]), place["module"])
         target: Any = module or importlib.import_module(place["module"])
@@ -236,6 +242,7 @@ def _called(function: Callable[..., Any], events: list[Any]) -> ApartAnswer:
         value = function([event_from_dict(event, strict=False) for event in events])
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
+        # There and back, so that a function in a thread returns what it would return in a process.
         return {"value": json.loads(json.dumps(value))}
     except BaseException as error:  # noqa: BLE001 - even `sys.exit()` in a scorer must only fail that score
         return _raised(error)

@@ -144,6 +144,7 @@ def _function_score(scorer: Function, name: str, answer: Any) -> Score:
     value, words = answer, ""
     if isinstance(value, list) and len(value) == 2:
         value, words = value[0], str(value[1])
+    # First: True is an `int`, and would count as the number 1.
     if isinstance(value, bool):
         return score(scorer, name, value, words)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -159,6 +160,7 @@ def _function_score(scorer: Function, name: str, answer: Any) -> Score:
 
 async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
     lists = {key: list(map(as_call, getattr(scorer, key) or ())) for key in CALL_LISTS}
+    # By identity: two equal calls in a list are expected twice, and a dict in a call cannot be hashed.
     by_id = {id(call): call for calls in lists.values() for call in calls}
     texts = [
         (key, place, pattern, argument)
@@ -233,4 +235,5 @@ def _holds(value: Any, expected: Any) -> bool:
         return isinstance(value, Mapping) and all(
             key in value and _holds(value[key], expected[key]) for key in expected
         )
+    # As JSON: in Python, True equals 1, and a tuple differs from a list.
     return json_sha256(value) == json_sha256(expected)

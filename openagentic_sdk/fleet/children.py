@@ -55,6 +55,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
     async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         row = await self._fleet.status(run_id)
+        # Numbers of runs are easy to guess: one of another tenant must look like one that does not exist.
         if row.tenant != self._row.tenant:
             raise RunNotFoundError(run_id)
         if payload is None and row.is_over:
@@ -97,6 +98,7 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
         return  # the workflow was deleted
     payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
     # Without the result's text: it is in the log of the run, and may be long.
+    # The same `event_id` for each attempt: a worker that died after the delivery does not make it a second one.
     notify = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )

@@ -62,6 +62,7 @@ class RatedProvider(AroundProvider):
         # An estimate writes the whole request as JSON, which would be for nothing without a limit.
         token_count = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens if is_counted else 0
         while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, token_count))) > 0:
+            # `take` has already taken the tokens, in advance: only a block since then makes this request queue again.
             await self._clock.sleep(wait_s)
             if not await off_loop(True, self._rates.is_blocked, self._key):
                 break
@@ -75,6 +76,7 @@ class RatedProvider(AroundProvider):
                     yield event
         except ProviderHTTPError as error:
             asked_s = retry_after_s(error.headers, self._clock.now()) if error.retryable else None
+            # Another failure that names no time, such as a 500, says nothing about the requests of other hosts.
             if error.retryable and (asked_s is not None or error.status == 429):
                 for_s = min(MAX_BLOCK_S, asked_s or UNNAMED_BLOCK_S)
                 await off_loop(True, self._rates.block, self._key, for_s)
@@ -105,6 +107,7 @@ def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> O
         return RatedProvider(provider, fleet.rates, key, clock=options.clock)
 
     provider = around(guarded_provider(options, options.clock or SystemClock()))
+    # Both are around the provider already, outside the rate limits.
     return replace(options, provider=provider, retry=None, fallback=(), stream=True)
 
 
@@ -151,6 +154,7 @@ async def workspace_of(
     )
     entering = asyncio.ensure_future(off_loop(True, opening.__enter__))
     try:
+        # A thread cannot be cancelled: the workspace is opened to the end, or until it notices `stop`, and then closed.
         options = await asyncio.shield(entering)
     except asyncio.CancelledError:
         stop.set()

@@ -67,6 +67,7 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
             final_facts = facts.with_input(changed)
             verdict = judge_rules(final_facts)
             result = replace(final_facts.result(verdict), hook=hook_answer.hook)
+        # A firm verdict, such as that of an ask rule, is for a person to decide, whatever a hook allowed.
         if not hook_answer.allowed or verdict.outcome == "deny" or not verdict.firm:
             return _with_input(facts, hook_result, changed)
     if people.approver is not None:
@@ -92,6 +93,7 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
         result = replace(result, allowed=answer.allowed, reason=answer.reason or result.reason)
         return _with_input(facts, result, answer.updated_input)
     reason = f"the approver {'allowed' if answer is True else 'refused'} {tool}"
+    # Only True itself: a callback that returns a text such as "no" has not approved.
     return replace(result, allowed=answer is True, reason=reason)
 
 
@@ -117,6 +119,7 @@ async def ask_person(
             tool_use_id=facts.context.tool_use_id,
             details={
                 "tool_name": subject.tool,
+                # Copied: what a person sees must be what runs, whatever a callback does with the question.
                 "input": copy.deepcopy(dict(subject.input)),
                 "input_sha256": facts.input_sha256,
                 "preview": preview(subject.tool, subject.input, subject.workspace.cwd),

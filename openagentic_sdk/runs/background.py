@@ -202,6 +202,7 @@ def _append_answers(
     tools: Container[str] | None = None,
 ) -> None:
     """Store answers that equal `template` except for question and text."""
+    # Under the session's lock: no run and no other answer comes between the check and the append.
     with store.open_writer(session_id) as writer:
         view, own, inner = _find_questions(store, session_id, seal)
         waiting = {**{name: question for name, (_, question) in inner.items()}, **own}
@@ -388,6 +389,7 @@ class BackgroundRun:
     async def cancel(self) -> None:
         """End the run permanently, closing its log and any open question. A run that has ended is not changed."""
         if not self._driver.done():
+            # `asyncio.wait`, because awaiting the task itself would raise the cancellation that is requested here.
             self._requested_end = "cancel"
             self._driver.cancel()
             await asyncio.wait({self._driver})
@@ -432,6 +434,7 @@ class BackgroundRun:
             raise
         finally:
             self._news.set()
+        # A run that a limit ended has ended, too: only an error is a failure of the run itself.
         ends: dict[StopReason, BackgroundState] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
         success = result.stop_reason == "end" and result.cut_by is None

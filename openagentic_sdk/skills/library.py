@@ -139,6 +139,7 @@ class SkillLibrary:
         trusted = self.trusts(info)
         try:
             digest = tree_sha256(os.path.dirname(info.path))
+        # The skill is used without a digest of its folder: its own text has one.
         except FileRefusedError:
             digest = None
         event = activation_event(
@@ -152,6 +153,7 @@ class SkillLibrary:
             variables=_variables(project_dir, session_id),
             model_names=self.model_names,
         )
+        # The prompt begins a turn, in which the arguments of earlier ones no longer count.
         before = [*events, UserMessage("")] if requested_by == "user" else events
         same = [skill for skill in active_skills(before) if name_key(skill.name) == name_key(event.name)]
         is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]

@@ -92,6 +92,7 @@ class ScriptedProvider(StreamedProvider):
         self.requests: list[dict[str, Any]] = []
         self._source = source
         self._clock = clock or SystemClock()
+        # Both are iterable, too: a text would be a script with one turn for each letter.
         if isinstance(turns, (str, Mapping)):
             raise ScriptError(f"{source}: a script must be a list of turns: write [{turns!r}]")
         checked: list[_NumberedTurn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
@@ -143,6 +144,7 @@ class ScriptedProvider(StreamedProvider):
             if isinstance(call, ToolCall):
                 calls.append(call)
                 continue
+            # From the turn's number, so that a provider made after a crash gives a call the id that it has in the log.
             call_id = str(call.get("id") or f"call_{index}_{position + 1}")
             rest = call.get("raw_arguments"), None, call.get("caller")
             calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, *rest))
@@ -184,6 +186,7 @@ class ScriptedProvider(StreamedProvider):
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
         """Estimate four characters a token. Messages counted for the previous request are not counted again."""
+        # Fewer messages than before are another conversation, or the same one after a compaction.
         start, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
         chars += sum(len(str(message.get("content") or "")) for message in messages[start:])
         self._counted = (len(messages), chars)

@@ -113,6 +113,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.effect, self.allowed_callers = effect, allowed_callers
         self._settings = (name, description, effect, allowed_callers, labels)
         self._context_name: str | None = None
+        # A function of a class body lacks its object here: its parameters are read once it is bound.
         self._is_unbound = isinstance(function, classmethod) or _is_method(function)
         if not self._is_unbound:
             self._read_parameters(function)
@@ -133,6 +134,7 @@ class FunctionTool(Tool, Generic[P, R]):
             hint = hints.get(parameter.name, Any)
             if parameter.name in bound:
                 continue
+            # The arguments of a model are a JSON object, so each has a name.
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise OptionsError(
                     f"tool {self.name}: parameter {parameter} cannot be passed by name: name each one, or use a list or dict"
@@ -202,6 +204,7 @@ class FunctionTool(Tool, Generic[P, R]):
             result = await function(**arguments)
         else:
             result = await run_in_thread(lambda: function(**arguments), ctx.cancelled)
+            # A lambda or a decorated function may be synchronous and still return a coroutine.
             if inspect.isawaitable(result):
                 result = await result
         return result

@@ -175,6 +175,7 @@ class ReadTool(Tool):
         try:
             return self._scan_as(source, marked_encoding(source.head) or UTF8, self._window(input, ctx), ctx)
         except UnicodeDecodeError:
+            # Every sequence of bytes is text in Latin-1, so this attempt cannot fail.
             return self._scan_as(source, LATIN1, self._window(input, ctx), ctx)
 
     def _scan_as(self, source: _ByteSource, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
@@ -184,10 +185,12 @@ class ReadTool(Tool):
         skip = len(encoding.bom)
         for chunk in source.chunks():
             check_cancelled(ctx)
+            # Of the whole file, even if only a window is shown: Edit compares it with the file before it changes it.
             digest.update(chunk)
             bytes_read += len(chunk)
             window.feed(decoder.decode(chunk[skip:]))
             skip = 0
+            # The size may be that of a file that grows, or 0 in /proc: what was read counts as well.
             if window.closed and max(bytes_read, source.size) > MAX_SCAN_BYTES:
                 return _Scan(window, encoding, None, None)
         window.feed(decoder.decode(b"", True))

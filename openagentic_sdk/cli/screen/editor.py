@@ -39,6 +39,7 @@ class LineEditor:
     def press(self, key: Key) -> str | None:
         """Process a key; return the text if it was submitted. Unknown keys change nothing."""
         if key.name == "enter":
+            # Most terminals send the same for Enter and Shift-Enter, so a backslash also makes a new line.
             if self.text.endswith("\\") and self.cursor == len(self.text):
                 self.text = self.text[:-1]
                 self.cursor -= 1

@@ -316,6 +316,7 @@ class _ErasureWork:
                 return result
             place_records = [{"seq": seq, "path": pointer} for seq, pointer in places]
             marker = RecordErasing(self.erasure_id, self.source, place_records, self.reason, self.by)
+            # Refused if the log has grown meanwhile: the search has not seen its newest events.
             with suppress(ConcurrencyError):
                 store.append_events(session_id, [marker], expected_seq=len(events))
                 return result
@@ -333,6 +334,7 @@ class _ErasureWork:
             # turn.
             fresh = self._begin_in_forks(touched)
             touched += fresh
+        # After all rewrites: until then, free pages of a database and caches contain the old values.
         notices = tuple(dict.fromkeys(store.scrub(*touched)))
         relatives = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
         ended = [*((name, 0) for name in relatives if name not in touched), *ended]
@@ -359,6 +361,7 @@ class _ErasureWork:
         since = min((event.ts or 0.0 for event in began.values()), default=0.0)
         begun = []
         for row in store.list_session_summaries(include_children=True):
+            # Older forks existed when the erasure began: it has searched them if that was requested.
             if row.id in touched or row.parent is None or row.created < since:
                 continue
             try:

@@ -76,6 +76,7 @@ def _spell_exclusive_bounds(schema: SchemaDict, rules: VendorRules, notes: Notes
     """Convert the boolean `exclusiveMinimum` and `exclusiveMaximum` of draft 4 into numbers."""
     for bound in ("Minimum", "Maximum"):
         if isinstance(is_exclusive := schema.get(f"exclusive{bound}"), bool):
+            # Draft 4: `"minimum": 0, "exclusiveMinimum": true`; from draft 6 on: `"exclusiveMinimum": 0`.
             del schema[f"exclusive{bound}"]
             if is_exclusive and bound.lower() in schema:
                 schema[f"exclusive{bound}"] = schema.pop(bound.lower())
@@ -84,6 +85,8 @@ def _spell_exclusive_bounds(schema: SchemaDict, rules: VendorRules, notes: Notes
 def _spell_places(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Convert an `items` list, the form before 2020-12, into `prefixItems`."""
     if isinstance(schema.get("items"), list):
+        # `prefixItems` must not be empty (JSON Schema 2020-12, section 10.3.1.1), and an empty schema permits every
+        # first item.
         schema["prefixItems"] = schema.pop("items") or [{}]
         if isinstance(rest := schema.pop("additionalItems", None), Mapping):
             schema["items"] = rest
@@ -144,6 +147,7 @@ def _spell_types(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if is_union and len(kinds) > 1 and "null" in kinds:
         kinds.remove("null")
         notes.append("(or null)")
+    # A schema without a type permits all of them; a vendor that requires one must be told each.
     kinds = kinds or list(_ANY_TYPE[:4] if is_union else _ANY_TYPE)
     if len(kinds) == 1 or not is_union:
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds

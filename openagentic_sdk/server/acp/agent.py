@@ -118,6 +118,8 @@ class EditorAgent:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def _initialize(self, params: Mapping[str, Any]) -> Json:
+        # Not compared: an agent answers with the version that it supports, and the editor decides (Agent Client
+        # Protocol, Initialization).
         version = params.get("protocolVersion")
         if not isinstance(version, int) or isinstance(version, bool):
             raise OptionsError(f"protocolVersion must be a whole number, not {version!r:.100}")
@@ -173,6 +175,7 @@ class EditorAgent:
             await run_in_thread(partial(self._check_stored, session_id, str(options.cwd)))
             session = await self._open(session_id, options)
             updates = await run_in_thread(lambda: list(self._updates(session)))
+            # Only now: if the session cannot be opened again, the editor keeps the one that it has.
             if open_session is not None:
                 await open_session.close("cancel")
             for update in updates if tells else ():
@@ -190,6 +193,8 @@ class EditorAgent:
             raise OptionsError(
                 f"session {session_id!r:.100} belongs to {session_cwd}, not to {cwd}: open it there, or fork it"
             )
+        # Fails before the editor shows a history that could not be continued: another process holds it, or it is
+        # damaged.
         self._store.open_writer(session_id).close()
 
     def _updates(self, session: EditorSession) -> Iterable[Json]:
@@ -222,6 +227,7 @@ class EditorAgent:
             commands, self._names[session.id] = _commands(project)
             await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
+        # After the answer: before it, an editor does not know the session that an update is about.
         return AnswerThen(result, tell_commands)
 
     def _options(self, params: Mapping[str, Any]) -> OpenAgenticOptions:
@@ -242,6 +248,7 @@ class EditorAgent:
 
     async def _list(self, params: Mapping[str, Any]) -> Json:
         cwd, cursor = params.get("cwd"), params.get("cursor") or "0"
+        # `int` alone also accepts signs, spaces and underscores.
         if not isinstance(cursor, str) or not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 12:
             raise OptionsError(f"cursor must be one returned by session/list, not {cursor!r:.100}")
         folder = None if cwd is None else _absolute(cwd, "cwd")

@@ -50,6 +50,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
         most = None if after is None else int(after[0])
         for tick, ids in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
             names = [name for name in ids if is_session_id(name)]
+            # Alone in its millisecond: its place in the order is certain without opening the log.
             if len(names) == 1 and (after is None or tick < after[0]):
                 yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
                 continue
@@ -136,6 +137,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
         return self._index.exists
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
+        # The index contains words of the events that were erased.
         self._index.remove()
         return super().scrub(*session_ids)
 

@@ -39,6 +39,7 @@ def open_store(url: str | None = None) -> SessionStore:
     if url.startswith(("/", "~", ".")):
         return FileSessionStore(Path(url).expanduser())
     scheme, colon, _ = url.partition(":")
+    # Schemes are case-insensitive (RFC 3986, section 3.1).
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
         raise OptionsError(f"store {without_user(url)!r} is invalid: give it as {FORMS}")
@@ -49,7 +50,9 @@ def without_user(url: str) -> str:
     """The URL to show: without the name and password of a user, whatever else is wrong with it."""
     scheme, _, rest = url.partition(":")
     slashes = "//" if rest.startswith("//") else ""
+    # After the last @: a password with an unescaped one must not be shown in part.
     safe_url = f"{scheme}:{slashes}{rest.rpartition('@')[2]}" if "@" in rest else url
+    # Postgres takes the password as a parameter of the URL as well.
     return re.sub("(password=)[^& ]*", r"\1...", safe_url)
 
 

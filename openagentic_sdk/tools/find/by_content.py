@@ -73,6 +73,7 @@ def search_contents(
         "mode": MODES[input.get("mode") or "content"],
         "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
         "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
+        # One more than is shown tells whether there is more.
         "max_hits": limit + 1,
         "max_line_chars": MAX_LINE_CHARS,
     }
@@ -91,6 +92,7 @@ def search_contents(
             findings.searched += 1
             if status != "ok":
                 findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
+            # Only files with a match are judged: of all others, nothing would be shown anyway.
             elif count and (permits is None or permits(_lexical(root, file))):
                 path = shown_path(_lexical(root, file), ctx.cwd)
                 findings.take(path, count, hits, query["mode"], limit, max_output_chars)

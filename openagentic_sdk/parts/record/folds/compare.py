@@ -77,6 +77,7 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
     left, right = list(a), list(b)
     steps_a, steps_b = steps_of(left), steps_of(right)
     differences: list[Difference] = []
+    # Without `autojunk`, which ignores elements that are frequent in 200 or more: most steps call the same few tools.
     matcher = SequenceMatcher(None, [step.tools for step in steps_a], [step.tools for step in steps_b], autojunk=False)
     for _, a1, a2, b1, b2 in matcher.get_opcodes():
         for one, other in zip_longest(steps_a[a1:a2], steps_b[b1:b2]):
@@ -109,6 +110,7 @@ def steps_of(events: Iterable[Event]) -> list[ComparedStep]:
         elif isinstance(event, AssistantMessage) and open_step is not None:
             open_step["text"] = event.text
         elif isinstance(event, ModelRetry) and event.mid_answer and open_step is not None:
+            # The attempt was repeated: the model's text begins again.
             open_step["text"] = ""
         elif isinstance(event, ToolUse) and open_step is not None and not event.is_inside:
             open_step["uses"].append(event)

@@ -188,6 +188,7 @@ def _cells_of(
 
 
 def _checked_cell(day: str, cell: Sequence[float]) -> Sequence[float]:
+    # Infinity and NaN fail the comparison, too: one of them would spoil the sum of all sessions.
     if not 0 <= int(day) < 1e9 or len(cell) != len(ZERO) or not all(abs(x) < 1e30 for x in cell):
         raise ValueError(f"{cell} of day {day} is not a cell of costs")
     return cell
@@ -199,10 +200,12 @@ def _report(cells: Cells, by: str, first_day: int) -> CostReport:
         if day >= first_day or kind in (_COUNTED, _UNREADABLE, _FAILED):
             _add(sums[kind][name], cell)
     for name, cell in sums[_GONE].items():
+        # A set: in costs by model, these must not count twice.
         for kind in {"model", by}:
             _add(sums[kind][name], cell)
     models = sums["model"]
     rows = [_costs(name, cell) for name, cell in sums[by].items()]
+    # The second sort is stable: names with the same cost stay in alphabetical order, in every report.
     rows.sort(key=lambda row: row.name)
     if by != "day":
         rows.sort(key=lambda row: (-row.known_cost_usd, -row.tokens))
@@ -231,6 +234,7 @@ def _shares(
         return cells.items()  # type: ignore[no-any-return]
     used = _sum(cells.values())
     unused = [a - b for a, b in zip(_sum(day_costs["model"].values()), used, strict=True)]
+    # Shares of calls are fractions: their sum may miss a whole number by a rounding error.
     return [*cells.items(), *([(NO_SKILL, unused)] if unused[0] > 1e-6 else [])]
 
 

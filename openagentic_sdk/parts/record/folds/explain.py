@@ -157,6 +157,7 @@ class StepExplanation:
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     """Explain the request of a step. Raises `OptionsError` if the log does not have this step."""
     events = list(events)
+    # Requests for a summary are no steps.
     turns = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"}
     rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
     at = next((index for index, request in enumerate(rebuilt) if request.step == step), None)
@@ -190,6 +191,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
             )
             for part in slices
         ],
+        # The messages of a rewritten request are those of a hook, and correspond to no events.
         _message_parts(request.messages, [] if rewritten else origins(conversation), _untrusted_seqs(before)),
         [tool_name(tool) for tool in request.tools],
         _Prefixes(events).report(previous, request),

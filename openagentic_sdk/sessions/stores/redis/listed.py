@@ -128,6 +128,7 @@ class ListedRedis(RewritingRedis):
         yield from rows if chosen is None else self._shown_behind(None, partial(self._page_of, iter(chosen)))
 
     def _page_behind(self, key: str, *, before: float | None, limit: int) -> Iterator[SessionRow]:
+        # A parenthesis excludes the bound itself (Redis commands, ZRANGEBYSCORE).
         below = "+inf" if before is None else f"({before:.0f}"
         scored = self._call(None, lambda client: client.zrevrangebyscore(key, below, "-inf", 0, limit, withscores=True))
         return self._touched_rows([(score, name.decode()) for name, score in scored])
@@ -139,6 +140,7 @@ class ListedRedis(RewritingRedis):
 
     def _touched_rows(self, scored: Sequence[tuple[float, str]]) -> Iterator[SessionRow]:
         rows = self._positions_of([name for _, name in scored])
+        # The score decides the place in the list; the row may have been written again since.
         return (changed(at, touched=score) for at, (score, _) in zip(rows, scored, strict=True))
 
     def _list_page(
