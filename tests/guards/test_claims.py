@@ -60,7 +60,7 @@ FIGURES: tuple[tuple[str, str, float], ...] = (
     ("stores", r"and is renewed every (\d+)\.", holders.BEAT_S),
     (
         "stores",
-        r"services that await: (\w+) operations",
+        r"async services: (\w+) operations",
         sum(map(asyncio.iscoroutinefunction, vars(AsyncStore).values())),
     ),
     ("stores", r"implements its (\w+)\s+abstract methods", len(SessionStore.__abstractmethods__)),
