@@ -281,7 +281,8 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
             continue
         start, word = word is None, word or ""
         if letter == "\\":
-            word += "" if text[at + 1 : at + 2] == "\n" else text[at + 1 : at + 2]
+            # At the end of a line passed with `-c`, bash keeps the backslash.
+            word += "" if text[at + 1 : at + 2] == "\n" else text[at + 1 : at + 2] or letter
             at += 2
         elif letter == "'":
             end = text.find("'", at + 1)
@@ -300,6 +301,8 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
         else:
             plain = _LITERAL.match(text, at)
             word, at = word + (plain[0] if plain else letter), plain.end() if plain else at + 1
+        # Whatever the end of the text cuts off is part of the last word, too.
+        at = min(at, len(text))
 
 
 def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:

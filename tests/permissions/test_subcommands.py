@@ -106,6 +106,12 @@ class Tables(WorkspaceTestCase):
             with self.subTest(command=command):
                 self.assertNotEqual(outcome(gate, command, str(self.root)), "allow")
         self.assertEqual(outcome(gate, "git status", str(self.root)), "allow")
+        confined = {"cwd": str(self.root), "confined": "namespaces"}
+        for command in ("git log -p", "git log -p --format=%s\\", "echo $x; git log -p --format=x\\"):
+            for policy in ({"allow": ["Bash"]}, {"permission_mode": "bypass"}):
+                with self.subTest(command=command, policy=policy):
+                    gate = PermissionGate(cwd=str(self.root), deny=["Read(secret.txt)"], trusted=True, **policy)
+                    self.assertEqual(gate.verdict("Bash", {"command": command}, confined).outcome, "ask")
 
     def test_each_row_names_the_page_of_the_manual_that_it_stands_on(self) -> None:
         for program, row in every_row():

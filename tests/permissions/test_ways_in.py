@@ -15,7 +15,7 @@ from typing import Any
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.guess import loose_commands
+from openagentic_sdk.permissions.guess import UNKNOWN, loose_commands
 from openagentic_sdk.permissions.hold import files
 from openagentic_sdk.permissions.hold.reach import first_met, reach_of
 from openagentic_sdk.permissions.paths import LinkFollower
@@ -507,6 +507,55 @@ class EvaluatedArguments(Table):
         self.assertIsNone(hazard(("test", "-f", "x")))
 
 
+class LooseReading(unittest.TestCase):
+    def test_each_line_is_read_into_the_commands_that_bash_could_run(self) -> None:
+        """A question mark stands for what only bash knows."""
+        for line, *expected in (
+            ("cat 'a b' c", "cat|a b|c"),
+            ("cat 'a''b'c d", "cat|abc|d"),
+            ('cat "a $x b" c', "cat|a ? b|c"),
+            ('cat "a \\"q\\" b" c', 'cat|a "q" b|c'),
+            ("echo it # isn't\nls b", "echo|it", "ls|b"),
+            ("ls a#b #c", "ls|a#b"),
+            ("cat a\\ b c", "cat|a b|c"),
+            ("cat a\\\nb", "cat|ab"),
+            ("x=1 y=2 cat $x", "cat|1"),
+            ("x=1; x=2; cat $x.$x", "cat|1.1|2.2"),
+            ("x=1; y=2; cat $x${y}", "cat|12"),
+            ("for f in a b; do cat $f; done", "cat|a|b"),
+            ("for f; do cat $f; done", "cat|?"),
+            ("if true; then ls; fi", "true", "ls"),
+            ("cat <a >b", "cat|<|a|>|b"),
+            ("ls >>a 2>b", "ls|>|a|2|>|b"),
+            ("cat <(ls b) c", "cat", "ls|b", "c"),
+            ("cat $(ls b) c", "ls|b", "cat|?|c"),
+            ("cat `ls b` c", "ls|b", "cat|?|c"),
+            ('cat "$(ls "b c")" d', "ls|b c", "cat|?|d"),
+            ("cat ~/a ~b ~ x~y", "cat|~/a|?b|~|x~y"),
+            ("cat $'a\\x62' $\"c d\"", "cat|ab|c d"),
+            ("cat $x ${x:-d} $1 $@", "cat|?|?|?|?"),
+            ("cat $? $# $$ $", "cat|0|0|0|$"),
+            ("cat a{b,c} {d,e}", "cat|ab|ac|d|e"),
+            ("x=1; eval y; cat $x", "eval|y", "cat|?"),
+            ("x=$(ls); cat $x", "ls", "cat|?"),
+            ("x=1; $y; cat $x", "?", "cat|?"),
+            ("x=1; . f; cat $x", ".|f", "cat|?"),
+            ("a&&b||c;d|e", "a", "b", "c", "d", "e"),
+            ("(ls a; ls b)", "ls|a", "ls|b"),
+            ("cat $((1+2)) x", "1+2", "cat|?|x"),
+            # cut off
+            ("cat a b\\", "cat|a|b\\"),
+            ("cat a \\", "cat|a|\\"),
+            ("cat 'it", "cat|it"),
+            ('cat "it', "cat|it"),
+            ("cat $(ls b", "ls|b", "cat|?"),
+            ("cat ${x", "cat|?"),
+        ):
+            with self.subTest(line=line):
+                commands = ["|".join(command).replace(UNKNOWN, "?") for command in loose_commands(line)]
+                self.assertEqual(commands, expected)
+
+
 class WordsThatOnlyBashKnows(Table):
     def test_a_name_of_a_program_that_cannot_be_known_passes_no_deny_rule(self) -> None:
         for command in (
@@ -546,6 +595,7 @@ class WordsThatOnlyBashKnows(Table):
             DENY_ENV,
             "cat ${x:-.env}",
             'cat "$f"',
+            'cat "$f" \\',
             "cat $1",
             "head -n1 $(echo LmVudg== | base64 -d)",
             'cat < "$f"',
