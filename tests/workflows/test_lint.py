@@ -13,7 +13,8 @@ from pathlib import Path
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.parts.workflows.lint import KINDS, check_paths, check_source
-from tests.size import drawn
+from openagentic_sdk.parts.workflows.tables import without_tables
+from tests.size import drawn, full_size
 
 HEAD = """
 import asyncio, os, random, secrets, subprocess, sys, threading, time, uuid
@@ -257,6 +258,26 @@ class LintTest(unittest.TestCase):
             with self.subTest(source[:20]):
                 self.assertEqual([finding.kind for finding in check_source(source).findings], ["unreadable"])
         self.assertEqual(check_source(b"").findings, ())
+
+    def test_tables_of_a_long_file_are_left_out_and_findings_keep_their_places(self) -> None:
+        row, words = "'é'" + ", None" * 20 + f"{', -1' * 10}  # x", "'b', " * 99
+        rows = f"[{', '.join([f'({10**90}, 2)'] * 60)}]\n"
+        table = f"T = [{{1: 2, 3: [4, # (\n 5]}}, ({row}\n), *range(3)]; import time; s = {{'a',\n{words}}}\n"
+        body = "@workflow\nasync def f(flow):\n  g([" + "0, " * 99 + "'é'], time.time())\n  for x in s: pass\n"
+        code = f"from openagentic_sdk import workflow\n{table}{body}def g(*args): pass\n"
+        short, long = (check_source((code + f"U = {rows}" * count).encode()) for count in (1, 100))
+        self.assertEqual(short, long)
+        self.assertEqual([(f.line, f.column, f.kind) for f in long.findings], [(8, 309, "clock"), (9, 12, "order")])
+        blanked = without_tables(code + f"U = {rows}" * 100)
+        self.assertEqual(len(blanked.encode()), len((code + f"U = {rows}" * 100).encode()))
+        self.assertLess(len(blanked.replace(" ", "")), len(blanked) / 2)
+
+    @full_size
+    def test_a_long_file_with_too_much_code_is_a_finding_if_it_may_have_a_workflow(self) -> None:
+        code = "f(x);" * 75_000
+        self.assertEqual(check_source(code.encode()).findings, ())
+        (finding,) = check_source(f"{code}import workflow".encode()).findings
+        self.assertRegex(finding.message, r"\Acannot be parsed: it has 375,0\d\d tokens .* at most 300,000 .*: move ")
 
     def test_functions_that_call_each_other_come_to_an_end(self) -> None:
         head = HEAD + "def one(x): two(x); t()\ndef two(x): one(x)\nclass Odd(Odd): pass\n"

@@ -24,14 +24,18 @@ from ...ground.disk import read_regular
 from ...ground.frozen import frozen, mutable
 from ...ground.packaged import read_packaged
 from ...ground.patterns import regex
+from .tables import without_tables
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _ALLOWANCE = regex(r"#\s*workflow:\s*allow\b[ \t]*((?:[a-z]+\s*,\s*)*[a-z]+)?")
+# One of them is in every file with a workflow.
+_NAMES = regex(r"workflow|Flow")
 _ERROR_NAME = regex(r"(?:Error|Exception|Warning|Timeout)\Z")
 _CLASS_NAME = regex(r"(?:.*\.)?_?[A-Z]\w*\Z")
 # Values are named after the call that creates them: `pathlib.Path()` is a path, `set()` a set, `flow()` a Flow.
 _PATH, _SET, _FLOW = "pathlib.Path()", "set()", "flow()"
 _MAX_BYTES = 4 << 20
+_MAX_WHOLE_BYTES = 1 << 18  # a longer file is parsed without its tables
 
 
 @frozen
@@ -210,14 +214,18 @@ class _Module:
     def __init__(self, source: bytes, path: str) -> None:
         self.path = path
         self.workflows: list[str] = []
-        self._tree = ast.parse(source, path)
+        is_whole = len(source) <= _MAX_WHOLE_BYTES
+        self._tree = ast.parse(source if is_whole else b"", path)
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+        text = io.TextIOWrapper(io.BytesIO(source), encoding).read()
         # Not `splitlines`, which also splits at form feeds and U+2028: the numbers would differ from those of `ast`.
-        self._lines = io.TextIOWrapper(io.BytesIO(source), encoding).read().split("\n")
+        self._lines = text.split("\n")
+        if not is_whole and (_NAMES.search(text) or not text.isascii()):  # which Python compares in normal form
+            self._tree = ast.parse(without_tables(text), path)
         self._findings: dict[tuple[int, int, str], LintFinding] = {}
         self._allowed = {
             token.start[0]: frozenset((match[1] or "").replace(",", " ").split())
-            for token in tokenize.tokenize(io.BytesIO(source).readline)
+            for token in (tokenize.tokenize(io.BytesIO(source).readline) if _ALLOWANCE.search(text) else ())
             if token.type == tokenize.COMMENT and (match := _ALLOWANCE.search(token.string))
         }
 
