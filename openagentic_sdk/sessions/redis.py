@@ -156,7 +156,8 @@ class RedisSessionStore(RedisInbox):
         keys = [*self._own(session_id), *old, name("by", "all"), *self._indexes(head)]
         stale = " ".join(name("by", each) for each in _index_names(head))
         index = self._key("index", "")
-        answer = run("adopt", keys, [session_id, name("holder", ""), epoch, length, stale, index], db)
+        key = os.urandom(16).hex()
+        answer = run("adopt", keys, [session_id, name("holder", ""), epoch, length, stale, index, key], db)
         if answer > 0:
             raise SessionLockedError(session_id, f"{holder.partition(' ')[2]}, of an older version", answer / 1000)
         return True

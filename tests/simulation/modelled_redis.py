@@ -205,6 +205,9 @@ class RedisDatabase:
         self.own(key, dict).update(zip(pairs[::2], pairs[1::2], strict=True))
         return len(pairs) // 2
 
+    def hsetnx(self, key: bytes, field: bytes, value: bytes) -> int:
+        return int(self.own(key, dict).setdefault(field, value) is value)
+
     def hdel(self, key: bytes, *fields: bytes) -> int:
         values = self.found(key, dict) or {}
         for field in fields:
@@ -344,6 +347,7 @@ class RedisDatabase:
         b"HGET": hget,
         b"HMGET": hmget,
         b"HSET": hset,
+        b"HSETNX": hsetnx,
         b"HDEL": hdel,
         b"HINCRBY": hincrby,
         b"HGETALL": flat,

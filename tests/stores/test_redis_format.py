@@ -114,6 +114,18 @@ class FormatTest(RedisTest):
         store.delete_session("a")
         self.assertEqual([name for name in old.client.scan_iter() if name.endswith(b":a")], [])
 
+    def test_a_session_of_a_first_version_which_gave_it_no_key_can_be_erased_from_sent_to_and_claimed(self) -> None:
+        server = self.serve()
+        old, store = OldProcess(server.url), self.open(server.url)
+        old.create("a")
+        self.assertTrue(old.append("a", 1, "one") and old.append("a", 2, "two"))
+        old.client.hdel("{openagentic}:head:a", "key")
+        store.rewrite_events("a", lambda events: {1: UserMessage("gone", seq=1, ts=2.0)})
+        self.assertEqual(texts(store, "a"), ["gone", "two"])
+        self.assertEqual(store.claim_request("a", "r"), "a")
+        number = store.put_message("a", {"n": 1})
+        self.assertEqual([each.number for each in store.read_messages(["a"])], [number])
+
     def test_a_create_that_arrives_after_its_session_was_deleted_is_refused(self) -> None:
         store = self.open(self.serve().url)
         late: list[Any] = []

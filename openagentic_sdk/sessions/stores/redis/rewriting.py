@@ -50,9 +50,8 @@ class RewritingRedis(RemoteStore[RedisServer]):
         def replace_all(client: Any) -> None:
             with client.pipeline(transaction=True) as pipe:
                 pipe.watch(key)
-                if pipe.hmget(key, "key", "epoch", "format") != [
-                    str(each).encode() for each in (at.key, at.epoch, FORMAT)
-                ]:
+                found = [each or b"" for each in pipe.hmget(key, "key", "epoch", "format")]
+                if found != [str(each).encode() for each in (at.key, at.epoch, FORMAT)]:
                     raise LeaseLostError(at.id, at.head.last_seq, at.head.last_seq)
                 pipe.multi()
                 for seq, text in rows:

@@ -157,7 +157,8 @@ return 1
 
 -- script adopt
 -- KEYS: head, log, blobs, those of format 1, index of all of format 1, indexes.
--- ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1, start of the names of the index of words
+-- ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1, start of the names of the index of
+-- words, the key of a session that has none, as one of the first versions.
 -- The answer is -1 when the session was moved, 0 when it is another by now, else for how long its holder lives, in ms.
 -- More events than `last_seq` says are those of a version that did not count them.
 if redis.call('TYPE', KEYS[4]).ok == 'string' or redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
@@ -173,6 +174,7 @@ for place = 1, 3 do
 end
 if epoch then
     redis.call('HSET', KEYS[1], 'format', FORMAT)
+    redis.call('HSETNX', KEYS[1], 'key', ARGV[7])
     if length > tonumber(stored or 0) then
         redis.call('HSET', KEYS[1], 'last_seq', length)
         if stored then redis.call('HDEL', KEYS[1], 'summary', 'checkpoint') end
