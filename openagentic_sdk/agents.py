@@ -25,7 +25,7 @@ from .ground.disk import read_toml
 from .ground.frozen import frozen
 from .ground.patterns import regex
 from .ground.settings import Doors, open_at
-from .ground.system import working_dir
+from .ground.system import reason_of, working_dir
 from .options import OpenAgenticOptions, check_options
 from .parts.project.claude import claude_folders
 from .parts.project.settings import read_settings
@@ -314,7 +314,7 @@ def _read_toml(path: Path) -> Agents:
         data = read_toml(path)
     except (OSError, ValueError) as error:
         other = "" if path.suffix == ".toml" else "; give a TOML file, or MODULE:NAME for an agent in Python"
-        raise OptionsError(f"agents {str(path)!r} cannot be read: {error}{other}") from error
+        raise OptionsError(f"agents {str(path)!r} cannot be read: {reason_of(error)}{other}") from error
     agents = data.pop("agents", None)
     if data or not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
         raise OptionsError(f"agents {str(path)!r} must contain only tables [agents.NAME]")

@@ -12,7 +12,7 @@ from ..errors import OptionsError
 from ..ground.disk import read_regular
 from ..ground.patterns import regex
 from ..ground.settings import open_at, sentences
-from ..ground.system import working_dir
+from ..ground.system import reason_of, working_dir
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..parts.project.claude import find_project_root
 from ..permissions.gate import PermissionGate
@@ -259,4 +259,4 @@ def text_or_file(value: str, flag: str) -> str:
     except UnicodeDecodeError:
         raise OptionsError(f"{flag} {value!r:.200} cannot be read: it is not UTF-8 text") from None
     except (OSError, ValueError) as error:
-        raise OptionsError(f"{flag} {value!r:.200} cannot be read: {error}") from None
+        raise OptionsError(f"{flag} {value!r:.200} cannot be read: {reason_of(error)}") from None

@@ -72,9 +72,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        known_names = set(self._option_string_actions)
+        known_names, kind = set(self._option_string_actions), "flags"
         if wrong := _CHOICE.search(message):
-            unknown, known_names = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
+            unknown, known_names, kind = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}, "choices"
             message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
         elif wrong := _TYPE.search(message):
             message = f"{message[: wrong.start()]}{wrong[2]} is not {_NUMBERS[wrong[1]]}"
@@ -83,7 +83,11 @@ class CommandParser(argparse.ArgumentParser):
         is_missing = message.startswith("the following arguments are required")
         has_choices = bool(unknown) or (is_missing and any(each.required and each.choices for each in self._actions))
         help_text = "; --help lists the choices" if has_choices else ""
-        super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message + help_text)
+        usage = self.format_usage()
+        if usage.count("\n") > _MAX_USAGE_LINES:  # the one of `run` has 18 lines, which hide the message below them
+            usage, help_text = "", f"; {self.prog} --help lists the {kind}"
+        text = f"{message}; did you mean {' or '.join(near)}?" if near else message + help_text
+        self.exit(USAGE, f"{usage}{self.prog}: error: {text}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if file is sys.stdout:  # argparse would ignore that it cannot be written
@@ -100,6 +104,7 @@ class CommandParser(argparse.ArgumentParser):
         return parser
 
 
+_MAX_USAGE_LINES = 8
 _TYPE = regex(r"invalid (int|float|positive|tcp_port) value: (.*)")
 _NUMBERS = {"int": "a whole number", "positive": "a whole number", "tcp_port": "a whole number", "float": "a number"}
 _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")

@@ -24,7 +24,7 @@ from ..ground.patterns import regex
 from ..ground.schemas import compiled
 from ..ground.schemas.reading import Schema
 from ..ground.schemas.typed import json_schema
-from ..ground.system import working_dir
+from ..ground.system import reason_of, working_dir
 from ..ground.threads import error_words
 from ..options import OpenAgenticOptions, check_options, with_model
 from ..permissions.gate import PermissionGate
@@ -256,7 +256,7 @@ def _text_of(path: Path) -> str:
     try:
         return read_regular(path, MAX_TOML_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
-        raise SuiteError(f"{str(path)!r} cannot be read: {error}") from None
+        raise SuiteError(f"{str(path)!r} cannot be read: {reason_of(error)}") from None
 
 
 def _digest_form(value: Any) -> Any:

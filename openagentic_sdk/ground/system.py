@@ -34,6 +34,11 @@ def os_reason(error: OSError) -> str:
     return reason if way_out is None else f"{reason}: {way_out}"
 
 
+def reason_of(error: Exception) -> str:
+    """The message of an error while a file is read; an `OSError` without its number and its path."""
+    return os_reason(error) if isinstance(error, OSError) else str(error)
+
+
 def user_home() -> str:
     """The user's home folder; otherwise a path below which nothing can exist, so that nothing is read there.
 

@@ -42,6 +42,7 @@ from ..ground.checks import check_settings, number
 from ..ground.disk import read_toml
 from ..ground.frozen import frozen, mutable
 from ..ground.patterns import regex
+from ..ground.system import reason_of
 from ..kernel.agent import Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
@@ -388,7 +389,7 @@ def read_limits(path: Path) -> SharedLimits | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
+        raise OptionsError(f"the limits in {str(path)!r} cannot be read: {reason_of(error)}") from error
     names: dict[CostScope, Any] = {"tag": data.pop("tag", {}), "tenant": data.pop("tenant", {})}
     if data.keys() - {*WINDOWS} or not all(isinstance(tables, dict) for tables in names.values()):
         unknown = sorted(data.keys() - {*WINDOWS})

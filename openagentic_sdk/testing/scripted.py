@@ -48,6 +48,7 @@ from ..errors import (
 )
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import read_named
+from ..ground.system import reason_of
 from ..ground.words import plural
 from ..providers.base import (
     Done,
@@ -109,7 +110,7 @@ class ScriptedProvider(StreamedProvider):
         try:
             data = json.loads(read_named(path, _MAX_SCRIPT_BYTES).decode("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise ScriptError(f"the script {os.fspath(path)!r} cannot be read: {error}") from None
+            raise ScriptError(f"the script {os.fspath(path)!r} cannot be read: {reason_of(error)}") from None
         turns = data.get("turns") if isinstance(data, dict) else data
         if not isinstance(turns, list):
             raise ScriptError(f'the script {os.fspath(path)!r} needs {{"turns": [...]}}')

@@ -124,7 +124,30 @@ class Help(CommandCase):
             with self.subTest(argv):
                 code, out, err = self.command(*argv)
                 self.assertEqual((code, out), (USAGE, ""))
-                self.assertIn("usage: openagentic-sdk", err)
+                self.assertEqual("usage: openagentic-sdk" in err, "run" not in argv)
+                self.assertIn(": error: ", err)
+
+    def test_a_wrong_flag_of_a_command_with_many_is_one_line(self) -> None:
+        for flag, advice in (
+            ("--modle", "did you mean --model"),
+            ("--zzz", "openagentic-sdk run --help lists the flags"),
+            ("--provider", "there is no 'x'; openagentic-sdk run --help lists the choices"),
+        ):
+            with self.subTest(flag):
+                code, _, err = self.command("run", "Hi", flag, "x")
+                self.assertEqual((code, err.count("\n")), (USAGE, 1))
+                self.assertIn(advice, err)
+
+    def test_a_file_that_cannot_be_read_is_named_once(self) -> None:
+        for argv in (
+            ("run", "Hi", "--script", "none.json"),
+            ("serve", "--agents", "none.toml"),
+            ("run", "Hi", "--script", self.script("Hi."), "--output-schema", "none.json"),
+            ("verify", "--signed", "newest", "--receipt", "none.json"),
+        ):
+            with self.subTest(argv):
+                _, _, err = self.command(*argv)
+                self.assertEqual((err.count("none."), "Errno" in err), (1, False), err)
 
 
 class Running(CommandCase):

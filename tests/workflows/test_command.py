@@ -108,6 +108,11 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(code, FAILED)
         self.assertRegex(out + err, "lose: .*\n.*no longer written to, since its file was deleted")
 
+    def test_a_misspelled_name_suggests_the_workflow(self) -> None:
+        code, _, err = self.run_flow("reveiw")
+        self.assertEqual(code, USAGE)
+        self.assertIn("did you mean review?", err)
+
     def test_the_same_command_starts_a_workflow_whose_process_died_before_its_arguments_were_stored(self) -> None:
         FileSessionStore(self.store).create_session(session_id="r")
         code, out, err = self.run_flow("review", "repository=/srv", "most=1", "--session", "r")

@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import OptionsError
 from ...ground.disk import read_named
 from ...ground.rooms import is_installed
+from ...ground.system import reason_of
 from ...options import OpenAgenticOptions
 from ...runs.turns import Turns
 from ..actions import add_list_flag
@@ -82,7 +83,7 @@ def _read_schema(path: str) -> dict[str, Any]:
     try:
         schema = json.loads(read_named(path, _MAX_SCHEMA_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise OptionsError(f"--output-schema {path}: {error}") from error
+        raise OptionsError(f"--output-schema {path} cannot be read: {reason_of(error)}") from error
     if not isinstance(schema, dict):
         raise OptionsError(f"--output-schema {path}: a schema is a JSON object, not {type(schema).__name__}")
     return schema

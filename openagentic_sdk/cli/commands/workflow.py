@@ -22,7 +22,7 @@ from ...flows import Workflow
 from ...ground.frozen import values_of
 from ...ground.system import working_dir
 from ...ground.text import on_one_line, printable
-from ...ground.words import plural
+from ...ground.words import look_alikes, plural
 from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
 from ...parts.masking import environment_redactor, mask_value
@@ -234,7 +234,10 @@ def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workf
     try:
         flow = import_name(module, name, folder)
     except (ImportError, AttributeError, ValueError) as error:
-        raise OptionsError(f"workflow {where!r} cannot be imported: {error}") from error
+        found = getattr(sys.modules.get(module), "__dict__", {})  # empty if the module could not be imported
+        near = look_alikes(name, [key for key, value in found.items() if isinstance(value, Workflow)], 0.6)
+        advice = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise OptionsError(f"workflow {where!r} cannot be imported: {error}{advice}") from error
     if not isinstance(flow, Workflow):
         raise OptionsError(f"{where!r} is {flow!r:.200}, not a workflow: decorate an async function with @workflow")
     return flow

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import InvalidEventError, OptionsError, SessionError
 from ...events import Event
+from ...ground.system import reason_of
 from ...ground.text import on_one_line
 from ...parts.record.bundle import read_bundle
 from ...parts.record.sign import sign_session
@@ -111,7 +112,7 @@ def _receipt(path: str) -> Mapping[str, Any]:
     try:
         receipt = loads_json(Path(path).read_bytes())
     except (OSError, InvalidEventError) as error:
-        raise OptionsError(f"the receipt {path} cannot be read: {error}") from None
+        raise OptionsError(f"the receipt {path} cannot be read: {reason_of(error)}") from None
     if not isinstance(receipt, dict):
         raise OptionsError(f"{path} is not a receipt: `sessions sign --json` prints one")
     return receipt

@@ -18,6 +18,7 @@ from ...ground.disk import path_below
 from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping
 from ...ground.patterns import regex
+from ...ground.system import reason_of
 from ...skills.files import read_bytes
 from ...skills.ledger import row_of, word_notes
 from .granting import MARKETPLACE
@@ -150,6 +151,6 @@ def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> An
         return json.loads(text, object_pairs_hook=refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as error:
         if problems is None:
-            raise OptionsError(f"{path} cannot be read: {error}") from error
+            raise OptionsError(f"{path} cannot be read: {reason_of(error)}") from error
         problems.append(Diagnostic.left_out("plugin", f"left out: {error}", path))
         return None

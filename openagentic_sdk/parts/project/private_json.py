@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import StorageError
 from ...ground.checks import refuse_repeated_keys
 from ...ground.disk import SystemDisk, may_exist, write_durably
-from ...ground.system import BINARY
+from ...ground.system import BINARY, reason_of
 from ...sessions.log.lock import wait_for_lock
 from ...skills.files import read_bytes
 
@@ -40,7 +40,9 @@ class KeptFile:
                 read_bytes(self.path, boundary=None, max_bytes=MAX_BYTES), object_pairs_hook=refuse_repeated_keys
             )
         except (OSError, ValueError, RecursionError) as error:
-            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to start afresh") from error
+            raise StorageError(
+                f"{self.path} cannot be read: {reason_of(error)}; move it aside to start afresh"
+            ) from error
         entries = data.get(self._key) if isinstance(data, dict) else None
         if not isinstance(entries, dict):
             raise StorageError(f"{self.path} cannot be read: it contains no {self._key}; move it aside to start afresh")

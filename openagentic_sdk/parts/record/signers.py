@@ -21,6 +21,7 @@ from typing import Any
 from ...errors import OptionsError, StorageError
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
+from ...ground.system import reason_of
 from ...ground.text import on_one_line
 from ...sessions.seal import Seal
 from .commit import FORMAT
@@ -274,7 +275,7 @@ def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.Complet
     try:
         return subprocess.run(list(command), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        raise StorageError(f"{command[0] if command else 'no command'} cannot be used: {error}") from error
+        raise StorageError(f"{command[0] if command else 'no command'} cannot be used: {reason_of(error)}") from error
 
 
 def _succeeds(command: Sequence[str], data: bytes) -> bool:
