@@ -238,7 +238,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
             result.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="error"
         )
     elif output is not result.output:
-        result = changed(result, output=output)
+        result = changed(result, output=output, meta={**(result.meta or {}), "rewritten": "hook"})
     decisions = [decision]
     if result.is_error and run.agent.hooks.post_tool_use_failure:
         error = result.error_message or str(result.output or "")

@@ -152,7 +152,9 @@ class LabelsFold(Fold):
         input = _input_of(record)
         if not label and record is not None and record.started is not None and len(self.unlabelled) < _MAX_UNLABELLED:
             self.unlabelled[record.use.name] = None
-        if label and (label.get("source", "") is None or source is None):
+        if "rewritten" in (event.meta or {}):
+            pass  # a hook wrote it, after the result was labelled: it vouches for nothing
+        elif label and (label.get("source", "") is None or source is None):
             input_text = "" if source is None else _text_of(input)
             if isinstance(event.output, str) or not label.get("is_structured"):
                 self._unvouched.append(_Trusted(event.seq, _text_of(event.output), input_text))

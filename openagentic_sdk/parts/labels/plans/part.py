@@ -78,6 +78,8 @@ def _own_label(result: ToolResult) -> ValueLabel:
     """The label of the result itself, without the labels of its call's arguments."""
     meta = result.meta or {}
     label, source = as_mapping(meta.get("label")), meta.get("untrusted")
+    if "rewritten" in meta and source is None:
+        source = "a hook, which replaced the result"
     sources = [(source, result.tool_use_id)] if isinstance(source, str) else []
     return ValueLabel(frozenset(sources), frozenset([str(label.get("name"))] if "readers" in label else []))
 
@@ -211,7 +213,8 @@ class _RunningPlan:
         self.read = self.read.joined(label)
         if result.outcome != "ok":
             self._fail(tool, result, label)
-        trusted = as_list(as_mapping((result.meta or {}).get("label")).get("trusted_fields"))
+        meta = result.meta or {}
+        trusted = [] if "rewritten" in meta else as_list(as_mapping(meta.get("label")).get("trusted_fields"))
         paths = [str(path).split(".") for path in trusted]
         vouched = ValueLabel(input_label.sources, label.secrets)
         return self.values.lift(await self._output(result), label, paths, vouched)
