@@ -462,8 +462,8 @@ class Conversation:
         )
 
     def _rewind(self, event: SessionRewound) -> None:
-        if event.to_seq < self.horizon:
-            # `load_view` reads the whole log before this can happen.
+        if max(0, event.to_seq) < self.horizon:
+            # `load_view` reads the whole log before this can happen. In a log from elsewhere, a negative number is a 0.
             raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, where the folded events begin")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()

@@ -48,7 +48,7 @@ def load_view(
                 untrack(view.calls.values())
                 untrack(view.conversation.view[blocks:])
                 blocks = len(view.conversation.view)
-            if isinstance(event, SessionRewound) and event.to_seq < view.conversation.horizon:
+            if isinstance(event, SessionRewound) and max(0, event.to_seq) < view.conversation.horizon:
                 keep_all_up_to = event.seq or 0
                 break
             view.apply(event)

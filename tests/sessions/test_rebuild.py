@@ -3,6 +3,7 @@
 import json
 import random
 import unittest
+from dataclasses import replace
 
 from openagentic_sdk.events import (
     AssistantMessage,
@@ -16,6 +17,7 @@ from openagentic_sdk.events import (
     UserMessage,
 )
 from openagentic_sdk.parts.record.folds.explain import origins
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import (
     NO_RESULT,
     Conversation,
@@ -23,13 +25,12 @@ from openagentic_sdk.sessions.rebuild import (
     rebuild_messages,
     standing_events,
 )
+from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import sized
 
 
 def numbered(*events):
-    from dataclasses import replace
-
     return [replace(event, seq=seq) for seq, event in enumerate(events, 1)]
 
 
@@ -121,6 +122,16 @@ class RebuildTest(unittest.TestCase):
             events = numbered(UserMessage("hi"), *calls, *cleared, SessionRewound(to_seq=7 + behind))
             shown = [m["content"] for m in rebuild_messages(events) if m["role"] == "tool"]
             self.assertEqual([text.startswith("output") for text in shown], [n >= behind for n in range(3)])
+
+    def test_a_rewind_to_a_negative_event_takes_back_everything(self):
+        log = numbered(UserMessage("hi"), AssistantMessage("yes"), SessionRewound(to_seq=-1), UserMessage("again"))
+        self.assertEqual([message["content"] for message in rebuild_messages(log)], ["again"])
+        store = MemorySessionStore()
+        name = store.create_session()
+        for event in log:
+            store.append_event(name, replace(event, seq=None))
+        view, _ = load_view(store, name, ())  # which once read such a log for ever
+        self.assertEqual(len(view.conversation.messages()), 1)
 
     def test_a_record_of_a_cleared_output_may_be_anything_in_a_log_from_elsewhere(self):
         for record in ([], "x", 5, True, {"bytes": {}, "sha256": []}):
