@@ -243,7 +243,7 @@ class SessionHeldError(SessionError):
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"
-        todo = "sessions hold ID --release" if until is None else "sessions retain ID --release"
+        todo = f"sessions {'hold' if until is None else 'retain'} {session_id} --release"
         super().__init__(f"session {session_id!r} {why} and is not {doing}: `openagentic-sdk {todo}` ends that")
         self.session_id, self.until = session_id, until
 
