@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from functools import lru_cache
 from typing import Any
@@ -69,13 +69,13 @@ class Redactor:
         if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
         original = text
-        if any(map(text.__contains__, self.known)):  # a fast check: most texts contain none
+        if _has_any(text, self.known):  # a fast check: most texts contain none
             for form, name in self._forms:
                 if form in text:
                     self.counts[name] += text.count(form)
                     text = text.replace(form, _mask(name))
             for shape in self._shapes:
-                if any(map(text.__contains__, shape.hints)):
+                if _has_any(text, shape.hints):
                     text = self._without_shape(text, shape)
         if text is original and len(text) <= _MAX_KEPT_CHARS:
             if len(self._clean) >= _MAX_KEPT_TEXTS:
@@ -92,7 +92,7 @@ class Redactor:
                 positions.append((at, at + len(form)))
                 at = text.find(form, at + 1)
         for shape in self._shapes:
-            if any(map(text.__contains__, shape.hints)):
+            if _has_any(text, shape.hints):
                 positions += shape.spans(text)
         return positions
 
@@ -113,6 +113,13 @@ class Redactor:
             pieces += [text[at:start], _mask(shape.name)]
             at = end
         return "".join((*pieces, text[at:])) if pieces else text
+
+
+def _has_any(text: str, parts: Iterable[str]) -> bool:
+    if len(text) <= _MAX_KEPT_CHARS:
+        return any(map(text.__contains__, parts))
+    # Unlike `map`, it lets another thread run between two searches of a long text.
+    return any(part in text for part in parts)
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:

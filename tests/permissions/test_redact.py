@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from openagentic_sdk.ground.text import safe_cut
 from openagentic_sdk.permissions.redact import Redactor, secrets_of
+from openagentic_sdk.tools.shell import secret_shapes
 from tests.size import full_size, sized
 
 from .more_secret_shapes import LOOK_ALIKES, MORE_SHAPES
@@ -60,6 +61,22 @@ class DocumentedShapes(unittest.TestCase):
                 redactor = Redactor()
                 redactor(path.read_text(encoding="utf-8"))
                 self.assertEqual(redactor.counts, {}, path)
+
+
+class LongTexts(unittest.TestCase):
+    def test_segments_contain_the_same_matches_as_the_whole_text(self) -> None:
+        token, key = "eyJ" + "a1" * 40 + ".eyJ" + "b2" * 40 + ".c3" * 20, "-----BEGIN PRIVATE KEY-----" + "x" * 900
+        text = f"Bearer {token}\n{key}-----END PRIVATE KEY-----\nDB_PASSWORD=hunter2hunter2\n" * 3 + key
+        for shape in secret_shapes.SHAPES:
+            whole = [match.span() for match in shape.pattern.finditer(text)]
+            for segment in (137, 333):
+                with self.subTest(shape.name, segment=segment):
+                    found = secret_shapes.find_in_segments(shape.pattern, text, segment, 400)
+                    self.assertEqual([match.span() for match in found], whole)
+
+    def test_a_secret_across_the_segments_of_a_long_text_is_masked(self) -> None:
+        text = Redactor()(f"{'x ' * (64 * 1024 - 10)}ghp_{'a1' * 20} {'y ' * 20_000}ghp_{'b2' * 20}")
+        self.assertEqual(text.count("[masked: GitHub token]"), 2)
 
 
 class KnownValues(unittest.TestCase):

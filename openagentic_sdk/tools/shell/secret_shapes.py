@@ -13,6 +13,30 @@ from collections.abc import Iterator
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 
+# A search holds the interpreter's lock until it finds something: a long text is searched in segments, each with a margin for
+# secrets that begin in it. Only a secret that is longer than the margin, and not recognized by its beginning, is missed.
+_SEGMENT_CHARS, _MARGIN_CHARS = 128 * 1024, 32 * 1024
+
+
+def find_in_segments(
+    pattern: re.Pattern[str], text: str, segment: int = _SEGMENT_CHARS, margin: int = _MARGIN_CHARS
+) -> Iterator[re.Match[str]]:
+    """Iterate over the same matches as `finditer`, for patterns that never match an empty text."""
+    at, reach = 0, margin
+    while at < len(text):
+        edge = min(at + segment, len(text))
+        end = min(edge + reach, len(text))
+        reach = margin
+        for match in pattern.finditer(text, at, end):
+            if match.start() >= edge:
+                break
+            if match.end() == end < len(text):  # it may continue behind the margin
+                edge, reach = match.start(), 4 * (end - match.start())
+                break
+            yield match
+            at = match.end()
+        at = max(at, edge)
+
 
 @frozen
 class SecretShape:
@@ -25,7 +49,8 @@ class SecretShape:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The positions of secrets of this format in a text."""
         group = self.pattern.groups
-        return (match.span(group) for match in self.pattern.finditer(text) if not match[group].startswith("[masked"))
+        matches = find_in_segments(self.pattern, text)
+        return (match.span(group) for match in matches if not match[group].startswith("[masked"))
 
 
 class NamedSecretShape(SecretShape):
@@ -33,7 +58,7 @@ class NamedSecretShape(SecretShape):
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The positions of the values of such names in a text."""
-        for match in self.pattern.finditer(text):
+        for match in find_in_segments(self.pattern, text):
             groups = match.groupdict()
             kind = next(kind for kind in ("quoted", "set", "spaced", "said") if groups.get(kind) is not None)
             name, value = groups["name"], groups[kind]
