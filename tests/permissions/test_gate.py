@@ -45,6 +45,13 @@ class FunctionsThatAnswer(unittest.IsolatedAsyncioTestCase):
                 result = await gate.approve("Write", {"file_path": "x", "content": ""}, {"cwd": "/"})
                 self.assertEqual(result.allowed, allowed, (name, answerer))
 
+    async def test_an_answer_at_the_terminal_names_the_user_of_the_system(self):
+        question = UserQuestion("q", "Allow Write?", ("yes", "no"))
+        answer = await PermissionGate(interactive_approver=lambda question: True).answer(question)
+        self.assertEqual((answer.question_id, answer.answer, answer.approver["how"]), ("q", "yes", "operating system"))
+        self.assertEqual(await PermissionGate(user_answerer=lambda question: True).answer(question), "yes")
+        self.assertEqual(await PermissionGate().answer(question), "")
+
     def test_a_function_that_takes_a_call_is_pointed_to_approver(self):
         with self.assertRaisesRegex(OptionsError, "called with the question alone .* is an `approver`"):
             PermissionGate(interactive_approver=lambda tool_name, tool_input, context: True)
@@ -417,6 +424,17 @@ class People(WorkspaceTestCase):
                     self.assertEqual(person.asked[0].details["input"], {"command": command})
         nobody = self.approve(self.gate(ask=["Bash(git push:*)"]), "Bash", LS, permission_request=rewriting("git push"))
         self.assertFalse(nobody)
+
+    def test_no_answer_from_the_run_where_the_gate_has_nobody_either_is_nobodys(self) -> None:
+        async def ask(question: UserQuestion) -> str:
+            return reply
+
+        for reply, category in (("", "nobody"), (" ", "nobody"), ("yes", "answer"), ("no", "answer")):
+            with self.subTest(reply=reply):
+                result = self.approve(self.gate(), "Bash", LS, ask=ask)
+                self.assertEqual((result.allowed, result.category), (reply == "yes", category))
+        result = self.approve(self.gate(Person("yes")), "Bash", LS, ask=ask)
+        self.assertEqual((result.allowed, result.category), (False, "answer"), "the run's way to ask comes first")
 
     def test_an_input_that_is_not_json_never_runs(self) -> None:
         nested: list[Any] = []
