@@ -11,8 +11,10 @@ from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.function import tool
 from tests.looptime import skip_time
 
 from .support import assert_closed, events_of, options_for, result_of, types_of
@@ -178,8 +180,6 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, options.session_store, result_of(events).session_id)
 
     async def test_read_only_calls_run_together_and_their_results_keep_the_models_order(self):
-        from openagentic_sdk.tools.function import tool
-
         together = asyncio.Barrier(2)
 
         @tool(effect="read")
@@ -383,6 +383,25 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], permission_gate=gate))
         result = next(event for event in events if event.type == "tool.result")
         self.assertIn("as it was edited", result.error_message)
+
+    async def test_the_decision_on_an_edited_call_names_the_input_that_runs_with_its_defaults(self):
+        greeted = []
+
+        properties = {"name": {"type": "string"}, "times": {"type": "integer", "default": 2}}
+        schema = {"type": "object", "properties": properties, "required": ["name", "times"]}
+
+        class Greet(Tool):
+            name, description, input_schema = "greet", "Greet somebody.", schema
+
+            async def run(self, input, ctx):
+                greeted.append(dict(input))
+
+        gate = PermissionGate(permission_mode="prompt", user_answerer=lambda question: 'edit {"name": "Eve"}')
+        turns = [{"tool_calls": [{"name": "greet", "arguments": {"name": "Bob"}}]}, "Done."]
+        events = await events_of("hi", options_for(turns, tools=[Greet()], permission_gate=gate))
+        decision = next(event for event in events if event.type == "permission.decision")
+        self.assertEqual((greeted, decision.allowed), ([{"name": "Eve", "times": 2}], True))
+        self.assertEqual(decision.input_sha256, json_sha256({"name": "Eve", "times": 2}))
 
     async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
         gate = PermissionGate(permission_mode="deny")
