@@ -538,6 +538,38 @@ class FilesTest(SceneTest):
         left = {path.name for path in (*folder.iterdir(), *(folder / "blobs").iterdir())}
         self.assertEqual(left & {"events.jsonl.torn-1", "unfinished", "notes"}, set())
 
+    def test_nobody_becomes_the_writer_of_a_log_that_went_or_was_replaced_while_it_was_opened(self) -> None:
+        self.store.append_event("s", UserMessage("hi"))
+
+        def replace() -> None:
+            self.path.unlink()
+            self.path.write_bytes(b"")
+
+        for work, expected in ((replace, SessionLockedError), (self.path.unlink, SessionNotFoundError)):
+            with self.subTest(expected.__name__), self.assertRaises(expected) as caught:
+                self.make_store(disk=InterruptedDisk("opened", work)).open_writer("s")
+            self.assertEqual(caught.exception.session_id, "s")
+
+    def test_a_writer_whose_file_can_no_longer_be_examined_writes_nothing_more(self) -> None:
+        class Forgetful(InstantDisk):
+            is_failing = False
+
+            def lseek(self, fd: int, offset: int, whence: int) -> int:
+                if self.is_failing:
+                    raise OSError(errno.EIO, "injected EIO")
+                return super().lseek(fd, offset, whence)
+
+        disk = Forgetful()
+        with self.make_store(disk=disk, durability="flush").open_writer("s") as writer:
+            writer.append([UserMessage("one")])
+            disk.is_failing = True
+            with self.assertRaisesRegex(StorageError, "injected EIO; open the session again"):
+                writer.append([AssistantMessage("two")])
+            disk.is_failing = False
+            with self.assertRaisesRegex(StorageError, "its file cannot be examined .injected EIO.: open it again"):
+                writer.append([AssistantMessage("three")])
+        self.assertEqual([event.text for event in self.store.read_events("s")], ["one"])
+
     def test_a_log_that_cannot_be_read_is_an_error_that_names_the_session(self) -> None:
         class Unreadable(InstantDisk):
             def open(self, path: str, flags: int, mode: int = 0o600) -> int:
