@@ -77,6 +77,20 @@ class GitWithoutSandbox(WorkspaceTestCase):
             with self.subTest(command=command):
                 self.assertEqual(self.outcome(command), "ask")
 
+    def test_a_repository_inside_matters_only_to_lines_that_may_enter_it(self) -> None:
+        below = self.root / "below"
+        subprocess.run(["git", "init", "-q", str(below)], check=True)
+        subprocess.run(["git", "-C", str(below), "config", "filter.x.clean", "./filter"], check=True)
+        for command, expected in (
+            ("git status", "allow"),
+            ("git status | head -3", "allow"),
+            ("git -C below status", "ask"),
+            ("cd below && git status", "ask"),
+            ("sh -c 'git status'", "ask"),
+        ):
+            with self.subTest(command=command):
+                self.assertEqual(self.outcome(command), expected)
+
     def test_asks_about_a_configuration_that_is_too_large_to_be_read_whole(self) -> None:
         config = self.root / ".git" / "config"
         for padding in ("#" + "x" * 1_000_000, "#\n" * 500_001, " " * 1_000_001):

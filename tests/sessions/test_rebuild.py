@@ -156,6 +156,16 @@ class CutTest(unittest.TestCase):
     def test_no_limit_keeps_everything(self):
         self.assertEqual(len(rebuild_messages(self.events)), 6)
 
+    def test_a_limit_that_everything_just_fits_into_removes_nothing(self):
+        one, first, two, call, result, second = rebuild_messages(self.events)
+        size = sum(len(json.dumps(block)) for block in ([one], [first], [two], [call, result], [second]))
+        fold = Conversation()
+        for event in self.events:
+            fold.apply(event)
+        self.assertEqual((fold.cut_seq(6, None), fold.cut_seq(5, None)), (None, 3))
+        self.assertEqual((fold.cut_seq(None, size), fold.cut_seq(None, size - 1)), (None, 3))
+        self.assertEqual((fold.cut_seq(6, size), fold.cut_seq(5, size), fold.cut_seq(6, size - 1)), (None, 3, 3))
+
     def test_a_cut_inside_of_a_turn_keeps_the_prompt_that_began_it(self):
         for prompts in (["one"], ["one", "two", "three"]):
             events = numbered(*map(UserMessage, prompts), *turn(1, "", "a"), *turn(2, "", "b"), *turn(3, "done"))
