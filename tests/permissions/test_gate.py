@@ -658,6 +658,18 @@ class Digests(WorkspaceTestCase):
             results = {self.approve(gate, "Bash", {"command": command}).reason for _ in range(3)}
             self.assertEqual(len(results), 1)
 
+    def test_the_log_has_what_a_decision_depended_on_besides_the_policy(self) -> None:
+        here, elsewhere = str(self.root), str(self.outside)
+        for context, expected in (
+            ({}, {}),
+            ({"session_cwd": here}, {}),
+            ({"session_cwd": elsewhere}, {"cwd": here}),
+            ({"effect": "read", "confined": "namespaces"}, {"effect": "read", "confined": "namespaces"}),
+            ({"grants": ["Bash(ls)"], "disallowed_tools": ["Edit"]}, {"grants": ["Bash(ls)"], "disallowed": ["Edit"]}),
+        ):
+            with self.subTest(context=context):
+                self.assertEqual(self.approve(self.gate(), "Bash", LS, **context).facts, expected)
+
     def test_the_log_learns_how_a_command_was_understood(self) -> None:
         result = self.approve(self.gate(), "Bash", {"command": "ls | wc -l"})
         self.assertEqual(result.details["commands"], [["ls"], ["wc", "-l"]])

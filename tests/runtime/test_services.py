@@ -157,6 +157,7 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
             [ended] = [event for event in result.events if event.type == "tool.result"]
             self.assertEqual(ended.error_type or ended.output, outcome)
         self.assertEqual(answers, [True, False])
+        self.assertIn("nobody can be asked 'Which?'", ended.error_message)
 
 
 @tool
