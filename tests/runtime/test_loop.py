@@ -404,16 +404,16 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(decision.input_sha256, json_sha256({"name": "Eve", "times": 2}))
 
     async def test_the_decision_in_the_log_names_its_rule_and_where_that_is_from(self):
-        for policy, allowed in (({"allow": ["echo"]}, True), ({"deny": ["echo"], "permission_mode": "bypass"}, False)):
+        call = {"name": "fail", "arguments": {"text": "x"}}
+        for policy, allowed in (({"allow": ["fail"]}, True), ({"deny": ["fail"], "permission_mode": "bypass"}, False)):
             gate = PermissionGate(**policy)
-            events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], permission_gate=gate))
+            events = await events_of("hi", options_for([{"tool_calls": [call]}, "Done."], permission_gate=gate))
             use, decision = (
                 next(event for event in events if event.type == kind) for kind in ("tool.use", "permission.decision")
             )
-            self.assertEqual((decision.tool_use_id, decision.tool_name), (use.tool_use_id, "echo"))
+            self.assertEqual((decision.tool_use_id, decision.name), (use.tool_use_id, "fail"))
             self.assertEqual((decision.allowed, decision.mode), (allowed, gate.mode))
-            self.assertEqual((decision.rule, decision.source), ("echo", "options"))
-            self.assertEqual((decision.policy_sha256, decision.answered_by), (gate.policy_sha256, None))
+            self.assertEqual((decision.rule, decision.source), ("fail", "options"))
             self.assertEqual(decision.input_sha256, json_sha256({"text": "x"}))
 
     async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
