@@ -405,7 +405,10 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_decision_in_the_log_names_its_rule_and_where_that_is_from(self):
         call = {"name": "fail", "arguments": {"text": "x"}}
-        for policy, allowed in (({"allow": ["fail"]}, True), ({"deny": ["fail"], "permission_mode": "bypass"}, False)):
+        for policy, allowed, rule in (
+            ({"allow": ["fail"]}, True, "fail"),
+            ({"deny": ["fail(text:x)"], "permission_mode": "bypass"}, False, "fail(text:x)"),
+        ):
             gate = PermissionGate(**policy)
             events = await events_of("hi", options_for([{"tool_calls": [call]}, "Done."], permission_gate=gate))
             use, decision = (
@@ -413,7 +416,7 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
             )
             self.assertEqual((decision.tool_use_id, decision.name), (use.tool_use_id, "fail"))
             self.assertEqual((decision.allowed, decision.mode), (allowed, gate.mode))
-            self.assertEqual((decision.rule, decision.source), ("fail", "options"))
+            self.assertEqual((decision.rule, decision.source), (rule, "options"))
             self.assertEqual(decision.input_sha256, json_sha256({"text": "x"}))
 
     async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
