@@ -254,6 +254,47 @@ def remove_tree(path: str | Path, *, ignore_errors: bool = True) -> None:
     except RecursionError:  # before Python 3.13 it calls itself for each level, and a command can create any depth
         _flatten(os.fspath(path))
         shutil.rmtree(path, ignore_errors=ignore_errors)
+    if ignore_errors and may_exist(path) and not _can_open_two():
+        _remove_by_path(os.fspath(path))
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[str]:
+    """A new folder for temporary files, which is removed after the block as far as possible."""
+    import tempfile  # which imports what `remove_tree` avoids
+
+    folder = tempfile.mkdtemp(prefix=prefix)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def _can_open_two() -> bool:
+    """Whether the process may open two more files: `rmtree` opens each folder and lists it."""
+    opened = list[int]()
+    try:
+        for _ in range(2):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return True
+
+
+def _remove_by_path(top: str) -> None:
+    """Delete a tree as far as possible with one open file at a time."""
+    folders = list[str]()
+    for folder, inner, names in walk(top):
+        folders.append(folder)
+        for name in (*inner, *names):  # a link to a folder is among the first
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _flatten(top: str) -> None:

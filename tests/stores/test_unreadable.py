@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from openagentic_sdk.errors import SessionNotFoundError, StorageError
+from openagentic_sdk.ground.disk import remove_tree
 from openagentic_sdk.sessions.store import FileSessionStore
 
 
 @contextmanager
-def no_more_files() -> Iterator[None]:
-    """Every call that opens a file fails with EMFILE, as in a server with too many connections."""
+def no_more_files(left: int = 0) -> Iterator[None]:
+    """Opening more files than are `left` fails with EMFILE, as in a server with too many connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(left + 1)]
+    for fd in opened:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened[-1] if left else 0, hard))
     try:
         yield
     finally:
@@ -41,6 +45,25 @@ class UnreadableStoreTest(unittest.TestCase):
         self.assertEqual(self.store.claim_request("b", "order-17"), "a")
 
     @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_a_session_that_cannot_be_created_leaves_nothing_behind(self) -> None:
+        outcomes = set()
+        for left in range(1, 7):
+            name = f"new-{left}"
+            with no_more_files(left):
+                try:
+                    outcomes.add(self.store.create_session(session_id=name) == name)
+                except StorageError:
+                    outcomes.add(False)
+            self.assertEqual([path.name for path in (self.folder / "store/sessions").glob(".*")], [], left)
+        self.assertEqual(outcomes, {True, False})
+        tree = self.folder / "tree"
+        (tree / "inner/most").mkdir(parents=True)
+        (tree / "inner/file").touch()
+        (tree / "link").symlink_to(self.folder)
+        with no_more_files(1):
+            remove_tree(tree)
+        self.assertEqual((tree.exists(), self.folder.exists()), (False, True))
+
     def test_a_session_that_cannot_be_found_is_not_missing(self) -> None:
         self.folder.chmod(0o755)
         self.store.claim_request("a", "order-17")

@@ -144,8 +144,8 @@ def build_folder(
         # The folder gets its name only when it is complete, so no reader ever sees a session without a log.
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
         # Shared: processes that create sessions exclude the sweep of leftovers, not each other.
-        with folder_lock(parent, shared=True):
-            try:
+        try:
+            with folder_lock(parent, shared=True):
                 _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
                 try:
                     rename_durably(disk, unfinished, folder, sync=sync)
@@ -155,9 +155,9 @@ def build_folder(
                         # ENOTEMPTY).
                         raise _name_taken_error(folder) from error
                     raise
-            except BaseException:  # after any error, leave no incomplete session
-                remove_tree(unfinished)
-                raise
+        except BaseException:  # after any error, leave no incomplete session
+            remove_tree(unfinished)  # after closing the lock: this process may have no file left to list the folder
+            raise
 
 
 def sweep_unfinished(parent: Path) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ...errors import ToolError
+from ...ground.disk import scratch_folder
 from ...ground.frozen import frozen
 from ..shell.process import ServerSpec
 from ..shell.sandbox_plan import probe_sandbox, sandbox_plan, try_plan
@@ -51,7 +51,7 @@ class CodeLimits:
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
     """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if none exists."""
-    with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder("openagentic-code-") as scratch:
         # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()
         works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
@@ -84,7 +84,7 @@ _levels: dict[tuple[str, ...], tuple[str, str]] = {}
 
 def _find_level(rungs: Sequence[str], reasons: list[str]) -> tuple[str, str]:
     for level in rungs:
-        with tempfile.TemporaryDirectory(prefix="openagentic-probe-", ignore_cleanup_errors=True) as scratch:
+        with scratch_folder("openagentic-probe-") as scratch:
             plan = _closed_plan(level, scratch, CodeLimits())
             reason = try_plan(plan, (os.path.realpath(sys.executable), "-I", "-S", "-c", ""))
         if reason is None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import OptionsError, ToolError
-from ...ground.disk import is_within, remove_tree
+from ...ground.disk import is_within, remove_tree, scratch_folder
 from ...ground.frozen import frozen
 from ...ground.system import user_home
 from ...ground.text import on_one_line
@@ -124,11 +124,9 @@ def _probe() -> SandboxReport:
     if sys.platform != "linux":
         reason = f"a sandbox needs Linux, and this is {sys.platform}"
         return SandboxReport(False, False, False, dict.fromkeys(RUNGS, reason))
-    import tempfile
-
     from .sandbox import ABI_OF_SCOPES, landlock_abi
 
-    with tempfile.TemporaryDirectory(prefix="openagentic-probe-") as folder:
+    with scratch_folder("openagentic-probe-") as folder:
         for name in ("lower", "upper", "work"):
             os.mkdir(os.path.join(folder, name))
         overlay = tuple(os.path.join(folder, name) for name in ("lower", "upper", "work"))
