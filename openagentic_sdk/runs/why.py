@@ -78,13 +78,7 @@ def find_cause(
         return Cause(session_id, "", task, "it is still running", f"nothing went wrong so far: {last.doing}")
     cause = diagnose(last)
     if cause is None:
-        earlier = next(((run, one) for run in reversed(runs[:-1]) if (one := diagnose(run)) is not None), None)
-        more: tuple[str, ...] = ()
-        if earlier is not None:
-            more = (f"an earlier run ended as {earlier[0].ended}; event {earlier[1].event.seq}: {earlier[1].why}",)
-        answer = short(last.result.final_text, 120) if last.result is not None else ""
-        why = f"nothing went wrong: it answered {answer!r}" if answer else "nothing went wrong"
-        return Cause(session_id, "", task, last.ended, why, more=more)
+        return _nothing_wrong(session_id, task, runs)
     inside, at = cause.inside, cause.event
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
     more, command = cause.more, cause.command
@@ -92,16 +86,31 @@ def find_cause(
     own_tools = _own_tools(last, cause) if is_conversation else []
     if depth == 0 and is_conversation:
         more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools, flags))
-    if last.is_workflow:
-        command = command or last.going_on
-    elif own_tools and isinstance(at, UserQuestion | UserAnswer):  # no command has the tool of the call
+    if own_tools and isinstance(at, UserQuestion | UserAnswer):  # no command has the tool of the call
         command = ()
-    elif not command:
-        dashes = ("--",) if cause.prompt.startswith("-") else ()
-        command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags, *last.permission_flags)
-        command = (*command, *_flags(cause.settings), *dashes, cause.prompt)
+    else:
+        command = command or (last.going_on if last.is_workflow else _run_command(last, cause))
     place = last.init.cwd
     return Cause(where[0], cause.kind, task, last.ended, cause.why, *where[1:], more=more, go_on=command, cwd=place)
+
+
+def _nothing_wrong(session_id: str, task: str, runs: Sequence[JudgedRun]) -> Cause:
+    """The state of a session whose newest run needs no explanation; an earlier failure is mentioned."""
+    last = runs[-1]
+    earlier = next(((run, one) for run in reversed(runs[:-1]) if (one := diagnose(run)) is not None), None)
+    more: tuple[str, ...] = ()
+    if earlier is not None:
+        more = (f"an earlier run ended as {earlier[0].ended}; event {earlier[1].event.seq}: {earlier[1].why}",)
+    answer = short(last.result.final_text, 120) if last.result is not None else ""
+    why = f"nothing went wrong: it answered {answer!r}" if answer else "nothing went wrong"
+    return Cause(session_id, "", task, last.ended, why, more=more)
+
+
+def _run_command(run: JudgedRun, cause: CauseInRun) -> tuple[str, ...]:
+    """The command that continues a conversation."""
+    dashes = ("--",) if cause.prompt.startswith("-") else ()
+    command = ("openagentic-sdk", "run", "--resume", run.session_id, *run.model_flags, *run.permission_flags)
+    return (*command, *_flags(cause.settings), *dashes, cause.prompt)
 
 
 def _cause_inside(session_id: str, read: ReadEvents | None, depth: int, started: SubagentStarted) -> Cause | None:
