@@ -112,7 +112,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 {"red, blue": "choose 1 to 1", "green": "choose one of red, blue"},
             ),
             ({"type": "string", "minLength": 2}, {"ab": "ab"}, {"a": "2 to any number of letters"}),
-            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is no date"}),
+            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is not a valid date"}),
         ]
         for schema, fitting, refused in cases:
             params = {"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}}

@@ -183,8 +183,7 @@ class _Field:
         return self._read_number(reply) if kind in ("integer", "number") else self._read_text(reply)
 
     def _read_several(self, reply: str) -> list[str]:
-        picked = [self._pick(part.strip()) for part in reply.split(",") if part.strip()]
-        return picked
+        return [self._pick(part.strip()) for part in reply.split(",") if part.strip()]
 
     def _read_number(self, reply: str) -> int | float:
         value = float(reply)  # its ValueError is written for people
@@ -193,14 +192,14 @@ class _Field:
         if not math.isfinite(value):
             raise ValueError("it is not a number")
         # Digits are read as an int: a float cannot represent every integer above 2 ** 53.
-        whole = int(reply) if re.fullmatch(r"[+-]?[0-9]+", reply) else int(value)
-        number = whole if value.is_integer() else value
-        return number
+        if re.fullmatch(r"[+-]?[0-9]+", reply):
+            return int(reply)
+        return int(value) if value.is_integer() else value
 
     def _read_text(self, reply: str) -> str:
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, reply) is None:
-            raise ValueError(f"it is no {self.schema['format']}")
+            raise ValueError(f"it is not a valid {self.schema['format']}")
         return reply
 
     def _pick(self, reply: str) -> str:

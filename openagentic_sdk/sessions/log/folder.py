@@ -214,7 +214,7 @@ def _fill_folder(
 
 
 def read_if_exists(path: Path) -> bytes | None:
-    """The bytes of a small file that is no cache; None if it does not exist. Raises `OSError`."""
+    """The bytes of a small file that is not a cache; None if it does not exist. Raises `OSError`."""
     try:
         fd = os.open(path, os.O_RDONLY | BINARY | NO_FOLLOW | _NO_WAIT)
     except OSError as error:
