@@ -26,6 +26,12 @@ def run_async(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         coroutine.close()  # if it never began, Python would complain about it
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report a failure that nobody waits for, but no second Ctrl-C, which has also ended the loop."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt | SystemExit):
+        loop.default_exception_handler(context)
+
+
 @contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
     """A runner that is closed at the end; Ctrl-C then ends the command after that, and twice at once."""
@@ -38,6 +44,7 @@ def event_loop() -> Iterator[asyncio.Runner]:
             os.close(descriptor)
     runner = asyncio.Runner()
     try:
+        runner.get_loop().set_exception_handler(_report)
         yield runner
     finally:
         interrupted = False

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    if stops and code == INTERRUPTED:
+    if stops and code in (INTERRUPTED, FAILED):  # it fails if the terminal has gone, too
         code = _complain(f"stopped by {signal.Signals(stops[0]).name}", 128 + stops[0])
     if (error := flush_or_discard(sys.stdout)) is not None:
         code = code or _fail(error)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+from ..ground.signals import restored_at_death
 
 
 def open_streams() -> None:
@@ -27,3 +30,27 @@ def flush_or_discard(stream: TextIO) -> OSError | None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return error
     return None
+
+
+def restore_terminal(terminal: int, mode: list[Any], marks: bytes = b"") -> None:
+    """Give a terminal back in this mode, after these codes; do nothing if it is gone or the shell has it already."""
+    import termios  # here: Windows has none, and no such terminals
+
+    with suppress(OSError, termios.error):
+        if os.tcgetpgrp(terminal) == os.getpgrp():  # otherwise SIGTTOU would stop this process
+            os.write(sys.stdout.fileno(), marks)
+            termios.tcsetattr(terminal, termios.TCSANOW, mode)
+
+
+@contextmanager
+def kept_terminal() -> Iterator[None]:
+    """Restore the mode of the terminal at stdin before a signal ends the process: Python's line editor changes it."""
+    if not sys.stdin.isatty() or sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    terminal = sys.stdin.fileno()
+    mode = termios.tcgetattr(terminal)
+    with restored_at_death(lambda: restore_terminal(terminal, mode)):
+        yield

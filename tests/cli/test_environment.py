@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import io
 import os
 import shutil
@@ -151,6 +152,22 @@ class OddProcess(unittest.TestCase):
             run_async(begin())
         self.assertEqual(closed, ["closed"])
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_a_second_ctrl_c_in_a_task_is_not_reported_by_python(self) -> None:
+        async def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        async def wait() -> None:
+            task = asyncio.create_task(interrupted())
+            try:
+                await task
+            except asyncio.CancelledError:
+                await task  # as a command does that closes its runs
+
+        with self.assertNoLogs("asyncio"):
+            with self.assertRaises(KeyboardInterrupt):
+                run_async(wait())
+            gc.collect()
 
     @unittest.skipIf(not hasattr(os, "geteuid") or os.geteuid() == 0, "root may enter every folder")
     def test_a_home_that_is_another_users_is_none(self) -> None:

@@ -44,6 +44,7 @@ from ..screen.editor import LineEditor
 from ..screen.live import CallOutputs, LivePrinter
 from ..slash import Leave, SlashCommands, completions
 from ..stored.stores import store_flag
+from ..streams import kept_terminal
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ continues"
@@ -108,7 +109,7 @@ class _LineChat:
         conversation, options = self.conversation, self.conversation.turns.options
         commands = SlashCommands(conversation, CallOutputs())
         self._until_interrupted(runner, conversation.pick_up)
-        with contextlib.suppress(Leave):
+        with contextlib.suppress(Leave), kept_terminal():
             while (line := _read_prompt(self._screen)) is not None:
                 if not line.strip() or runner.run(commands.run(line)):
                     continue

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -163,21 +163,24 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                 code, result = _play(runner, replace(options, **place), message, printer)
                 progress = _progress_of(store, session)
                 if isinstance(printer, ProgressPrinter):
-                    printer.end()
+                    with _without_terminal(code):
+                        printer.end()
                     # The store may have been removed or renamed while the workflow ran.
                     progress = progress if progress.is_workflow else printer.progress
                 if code != WAITING or asker is None or not _ask_one(runner, asker, store, session, progress):
                     break
                 place, message = {"resume": session}, None
-    if not args.json:
-        screen.lines(_outcome(progress, screen))
-    if result is not None and result.stop_reason == "error" and progress.state != "failed":
-        print(f"openagentic-sdk: {printable(result.error_message or 'the run failed')}", file=sys.stderr, flush=True)
-    if (code == WAITING or code > 128) and not progress.is_over:
-        how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
-        how += ["--store", args.store] if args.store else []
-        how += ["--app-dir", args.app_dir] if args.app_dir else []
-        print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
+    with _without_terminal(code):
+        if not args.json:
+            screen.lines(_outcome(progress, screen))
+        if result is not None and result.stop_reason == "error" and progress.state != "failed":
+            words = printable(result.error_message or "the run failed")
+            print(f"openagentic-sdk: {words}", file=sys.stderr, flush=True)
+        if (code == WAITING or code > 128) and not progress.is_over:
+            how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
+            how += ["--store", args.store] if args.store else []
+            how += ["--app-dir", args.app_dir] if args.app_dir else []
+            print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
 
 
@@ -191,6 +194,11 @@ def _ask_one(
         return False
     runner.run(answer_questions(store, session, {question.question_id: answer}))
     return True
+
+
+def _without_terminal(code: int) -> AbstractContextManager[None]:
+    """Ignore errors of the output after a signal: the terminal may be what went away."""
+    return suppress(OSError) if code > 128 else nullcontext()
 
 
 def _first_message(

@@ -12,12 +12,13 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.signals import restored_at_death
+from ..streams import restore_terminal
 
 _SEQUENCES = {
     "[A": "up", "[B": "down", "[C": "right", "[D": "left", "[H": "home", "[F": "end", "[1~": "home", "[4~": "end",
@@ -123,12 +124,7 @@ class Keyboard:
 
         def restore() -> None:
             self._terminal = None
-            with suppress(OSError, termios.error):  # the terminal may be gone
-                if (
-                    os.tcgetpgrp(terminal) == os.getpgrp()
-                ):  # otherwise the shell has it, and SIGTTOU would stop this process
-                    os.write(sys.stdout.fileno(), _KEYS_OFF)
-                    termios.tcsetattr(terminal, termios.TCSANOW, before)
+            restore_terminal(terminal, before, _KEYS_OFF)
 
         def take(mode: list[Any], marks: bytes) -> None:
             sys.stdout.flush()
