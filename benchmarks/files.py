@@ -119,7 +119,7 @@ def _in_turns(
     work: Callable[[], object],
     best: Callable[[Callable[[], object], int], float] = best_s,
 ) -> tuple[float, float]:
-    """The fastest time of each, measured in turns so that a busy moment affects both."""
+    """The fastest time of each function, called in turns so that a busy moment affects both."""
     pairs = [(best(floor, 1), best(work, 1)) for _ in range(7)]
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 

@@ -372,7 +372,9 @@ def _check_types(name: str, decision: HookDecision) -> None:
         try:  # as in the log; what it cannot contain would end the run when the change is recorded
             dumps_field({"tool_input": dict(decision.override_tool_input)})
         except InvalidEventError as error:
-            raise TypeError(f"hook {name!r} returned an override_tool_input that is no JSON object: {error}") from None
+            raise TypeError(
+                f"hook {name!r} returned an override_tool_input that is not a JSON object: {error}"
+            ) from None
     messages = decision.override_messages
     if messages is not None and not (
         isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)

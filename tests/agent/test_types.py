@@ -16,7 +16,7 @@ USE = "tests/agent/typed_use.py"
 PROGRAMS = [str(path.relative_to(ROOT)) for room in ("apps", "ports") for path in ROOT.glob(f"examples/{room}/*.py")]
 
 
-def said_by(*command: str) -> str:
+def checker_output(*command: str) -> str:
     """The output of a type checker; empty if it finds no problem."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     with tempfile.TemporaryDirectory() as folder:
@@ -28,11 +28,11 @@ def said_by(*command: str) -> str:
 class InferredTypes(unittest.TestCase):
     @unittest.skipUnless(find_spec("basedpyright"), "basedpyright, which brings pyright, is not installed")
     def test_pyright_infers_the_types_of_deps_and_output_and_finds_mistakes(self) -> None:
-        self.assertEqual(said_by("basedpyright", "--level", "error", USE), "")
+        self.assertEqual(checker_output("basedpyright", "--level", "error", USE), "")
         with tempfile.TemporaryDirectory() as folder:
             strict = {"typeCheckingMode": "strict", "include": [str(ROOT / each) for each in PROGRAMS]}
             Path(folder, "pyrightconfig.json").write_text(json.dumps({**strict, "extraPaths": [str(ROOT)]}))
-            self.assertEqual(said_by("basedpyright", "--level", "error", "-p", folder), "")
+            self.assertEqual(checker_output("basedpyright", "--level", "error", "-p", folder), "")
 
     @full_size
     def test_whoever_uses_no_agent_imports_nothing_of_it_and_an_agent_reads_no_types_before_it_has_any(self) -> None:

@@ -36,7 +36,7 @@ class SessionTest(RunTestCase):
             groups[event] = entry if isinstance(entry, list) else [{"hooks": [{"type": "command", **hook}]}]
         self.write({".claude/settings.json": json.dumps({"hooks": groups})})
 
-    def told(self) -> list[dict[str, Any]]:
+    def hook_inputs(self) -> list[dict[str, Any]]:
         path = self.parent / "log"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
@@ -46,13 +46,13 @@ class SessionTest(RunTestCase):
         self.hooks(SessionStart=LOG, SessionEnd=LOG)
         first = self.run_script("Done.")
         self.assertEqual(
-            [(e.get("source"), e.get("reason")) for e in self.told()], [("startup", None), (None, "other")]
+            [(e.get("source"), e.get("reason")) for e in self.hook_inputs()], [("startup", None), (None, "other")]
         )
         self.run_script("Done.", resume=first.session_id)
-        self.assertEqual([e.get("source") for e in self.told()], ["resume", None])
+        self.assertEqual([e.get("source") for e in self.hook_inputs()], ["resume", None])
         self.hooks(SessionStart=[{"matcher": "resume", "hooks": [{"type": "command", "command": LOG}]}])
         self.run_script("Done.")
-        self.assertEqual(self.told(), [])
+        self.assertEqual(self.hook_inputs(), [])
 
     def test_a_conversation_of_several_turns_starts_and_ends_once(self) -> None:
         self.hooks(SessionStart=LOG, SessionEnd=LOG, UserPromptSubmit=LOG)
@@ -73,13 +73,13 @@ class SessionTest(RunTestCase):
                         pass
 
         asyncio.run(talk())
-        names = [each["hook_event_name"] for each in self.told()]
+        names = [each["hook_event_name"] for each in self.hook_inputs()]
         self.assertEqual(names, ["SessionStart", "UserPromptSubmit", "UserPromptSubmit", "SessionEnd"])
 
     def test_a_stop_hook_learns_that_it_has_sent_the_model_back(self) -> None:
         self.hooks(Stop=f"{LOG}; grep -q '\"stop_hook_active\":true' ../log || {{ echo more >&2; exit 2; }}")
         result = self.run_script("One.", "Two.")
-        told = self.told()
+        told = self.hook_inputs()
         self.assertEqual([each["stop_hook_active"] for each in told], [False, True])
         self.assertEqual([each["last_assistant_message"] for each in told], ["One.", "Two."])
         self.assertEqual(result.final_text, "Two.")
@@ -132,7 +132,7 @@ class SessionTest(RunTestCase):
     def test_a_failed_call_has_an_event_of_its_own(self) -> None:
         self.hooks(PostToolUse=LOG, PostToolUseFailure=LOG)
         self.run_script(call("Read", file_path="gone"), call("Glob", pattern="*"), "Done.")
-        told = self.told()
+        told = self.hook_inputs()
         self.assertEqual([each["hook_event_name"] for each in told], ["PostToolUseFailure", "PostToolUse"])
         self.assertIn("does not exist", told[0]["error"])
 
@@ -142,7 +142,7 @@ class SessionTest(RunTestCase):
             PostToolUse={"command": LOG, "once": True},
         )
         result = self.run_script(call("Glob", pattern="*"), call("Glob", pattern="*"), "Done.")
-        self.assertEqual((result.stop_reason, len(self.told())), ("end", 1))
+        self.assertEqual((result.stop_reason, len(self.hook_inputs())), ("end", 1))
 
     def test_args_run_a_program_without_a_shell(self) -> None:
         self.hooks(
@@ -152,13 +152,13 @@ class SessionTest(RunTestCase):
             }
         )
         self.run_script("Done.")
-        self.assertEqual(self.told(), [{"a": f"{self.project} $HOME"}])
+        self.assertEqual(self.hook_inputs(), [{"a": f"{self.project} $HOME"}])
 
     def test_hooks_can_be_switched_off(self) -> None:
         self.write({".claude/settings.local.json": json.dumps({"disableAllHooks": True})})
         self.hooks(SessionStart=LOG)
         self.run_script("Done.", setting_sources=("project", "local"))
-        self.assertEqual(self.told(), [])
+        self.assertEqual(self.hook_inputs(), [])
 
 
 class NamesTest(RunTestCase):

@@ -123,7 +123,7 @@ class Events(RunTestCase):
     def settings(self, hooks: Mapping[str, Any]) -> None:
         self.write({".claude/settings.json": json.dumps({"hooks": hooks})})
 
-    def told(self) -> list[dict[str, Any]]:
+    def hook_inputs(self) -> list[dict[str, Any]]:
         path = self.project / "told.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -147,12 +147,12 @@ class Events(RunTestCase):
             call("Bash", command=command) for command in ("echo out; echo err >&2; exit 3", "true", "grep x tell.md")
         ]
         result = self.run_script(*turns, "Done.")
-        events = [(each["hook_event_name"], each["tool_input"]["command"][:8]) for each in self.told()]
+        events = [(each["hook_event_name"], each["tool_input"]["command"][:8]) for each in self.hook_inputs()]
         failed, passed, missing = "echo out", "true", "grep x t"
         self.assertEqual(
             events, [("PostToolUseFailure", failed), ("PostToolUse", passed), ("PostToolUseFailure", missing)]
         )
-        first = self.told()[0]
+        first = self.hook_inputs()[0]
         self.assertEqual((first["error"], first["is_interrupt"]), ("Exit code 3\nout\nerr", False))
         self.assertNotIn("tool_response", first)
         self.assertEqual(self.notes(result), ["see the log"] * 2)
@@ -161,7 +161,7 @@ class Events(RunTestCase):
         self.hooks("UserPromptSubmit")
         self.write({".claude/commands/greet.md": "Say hello to $ARGUMENTS.\n"})
         result = self.run_script("Done.", prompt="/greet Ann")
-        self.assertEqual([each["prompt"] for each in self.told()], ["/greet Ann"])
+        self.assertEqual([each["prompt"] for each in self.hook_inputs()], ["/greet Ann"])
         self.assertEqual([e.text for e in result.events if e.type == "user.message"], ["Say hello to Ann."])
 
     def test_a_stop_is_refused_eight_times_and_no_more(self) -> None:
@@ -179,7 +179,7 @@ class Events(RunTestCase):
         self.hooks("Stop")
         result = self.run_script("Done.", "Tested.")
         self.assertEqual((result.final_text, self.notes(result)), ("Tested.", ["Run the tests first."]))
-        self.assertEqual([each["stop_hook_active"] for each in self.told()], [False, True])
+        self.assertEqual([each["stop_hook_active"] for each in self.hook_inputs()], [False, True])
 
     def test_a_subagents_events_name_the_session_and_the_subagent(self) -> None:
         self.hooks("SubagentStart", "SubagentStop", "PreToolUse", "Stop")
@@ -187,16 +187,16 @@ class Events(RunTestCase):
         agents = {"reader": AgentDefinition("Reads.", "You read.", tools=("Read",))}
         turns = [call("Task", agent="reader", prompt="Read."), call("Read", file_path="a.txt"), "Child.", "Done."]
         result = self.run_script(*turns, agents=agents)
-        task, start, read, stop, last = self.told()
+        task, start, read, stop, last = self.hook_inputs()
         self.assertEqual(
-            [each["hook_event_name"] for each in self.told()],
+            [each["hook_event_name"] for each in self.hook_inputs()],
             ["PreToolUse", "SubagentStart", "PreToolUse", "SubagentStop", "Stop"],
         )
-        self.assertEqual({each["session_id"] for each in self.told()}, {result.session_id})
+        self.assertEqual({each["session_id"] for each in self.hook_inputs()}, {result.session_id})
         self.assertEqual({each["transcript_path"] for each in (read, stop)}, {last["transcript_path"]})
         ids = {each["agent_id"] for each in (start, read, stop)}
         self.assertEqual((len(ids), "" in ids), (1, False))
-        self.assertEqual([each.get("agent_type") for each in self.told()], [None, *["reader"] * 3, None])
+        self.assertEqual([each.get("agent_type") for each in self.hook_inputs()], [None, *["reader"] * 3, None])
         self.assertEqual([each.get("agent_id") for each in (task, last)], [None, None])
         self.assertNotEqual(stop["agent_transcript_path"], stop["transcript_path"])
         self.assertIn("Child.", Path(stop["agent_transcript_path"]).read_text())
@@ -214,7 +214,7 @@ class Events(RunTestCase):
         other = {**hook, "command": f"{PLAIN_PYTHON} ./tell.py"}
         self.settings({"UserPromptSubmit": [{"hooks": [hook, hook]}, {"hooks": [hook, other]}]})
         self.run_script("Done.")
-        self.assertEqual(len(self.told()), 2)
+        self.assertEqual(len(self.hook_inputs()), 2)
 
     def test_a_guard_that_fails_or_writes_nonsense_is_in_the_log_and_lets_pass(self) -> None:
         self.write({"a.txt": "a"})

@@ -180,7 +180,7 @@ class ScopeTest(ConfiguredCase):
 class FileTest(ConfiguredCase):
     """Files written by strangers."""
 
-    def said(self) -> str:
+    def problems(self) -> str:
         servers = self.servers()
         self.assertEqual(servers.ready(), {})
         return "\n".join(note.located for note in servers.diagnostics)
@@ -202,15 +202,15 @@ class FileTest(ConfiguredCase):
         ):
             with self.subTest(text[:60]):
                 self.write({".mcp.json": text})
-                self.assertIn(wanted, self.said())
+                self.assertIn(wanted, self.problems())
 
     def test_a_link_out_of_the_project_and_a_pipe_are_not_read(self) -> None:
         (self.parent / "outside.json").write_text(json.dumps({"mcpServers": {"srv": STDIO}}))
         self.write({}, links={".mcp.json": "../outside.json"})
-        self.assertIn("leads to", self.said())
+        self.assertIn("leads to", self.problems())
         os.unlink(self.project / ".mcp.json")
         os.mkfifo(self.project / ".mcp.json")
-        self.assertIn("not a regular file", self.said())
+        self.assertIn("not a regular file", self.problems())
 
     def test_entries_of_the_wrong_kind_are_refused_one_by_one(self) -> None:
         good = {"mcpServers": {"good": STDIO}}
@@ -237,7 +237,7 @@ class FileTest(ConfiguredCase):
                 self.write({".mcp.json": json.dumps({"mcpServers": {**good["mcpServers"], name: entry}})})
                 states = {each.entry.name: each.state for each in self.servers().found}
                 self.assertEqual(states, {"good": "pending", name: "unusable"})
-        self.assertIn("${NOT_SET_ANYWHERE}", self.said())
+        self.assertIn("${NOT_SET_ANYWHERE}", self.problems())
 
     def test_a_file_of_ten_thousand_servers_is_cut(self) -> None:
         self.write({".mcp.json": json.dumps({"mcpServers": {f"s{i}": {"command": "x"} for i in range(10_000)}})})
@@ -264,7 +264,7 @@ class FileTest(ConfiguredCase):
         assert self.home.own is not None
         with open(self.home.own.path, "w") as file:
             file.write("{")
-        self.assertIn("move it aside", self.said())
+        self.assertIn("move it aside", self.problems())
 
 
 class ConsentTest(ConfiguredCase):

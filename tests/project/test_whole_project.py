@@ -54,7 +54,7 @@ class WholeProjectTest(RunTestCase):
         sources = ("user", "project", "local")
         return self.run_script(*turns, permission_gate=gate, setting_sources=sources, **options)
 
-    def told(self, name: str = "hooks") -> list[dict[str, Any]]:
+    def hook_inputs(self, name: str = "hooks") -> list[dict[str, Any]]:
         path = self.parent / f"{name}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines() if line.strip()] if path.exists() else []
 
@@ -75,7 +75,7 @@ class WholeProjectTest(RunTestCase):
             "I wrote app/new.py.",
         )
         self.assertEqual((result.stop_reason, result.final_text), ("end", "I wrote app/new.py."))
-        told = self.told()
+        told = self.hook_inputs()
         names = [each["hook_event_name"] for each in told]
         self.assertEqual(set(names), set(OF_EVENT))
         self.assertEqual(
@@ -87,7 +87,7 @@ class WholeProjectTest(RunTestCase):
                 self.assertEqual((each["cwd"], each["permission_mode"]), (str(self.project), "acceptEdits"))
         stops = [each["stop_hook_active"] for each in told if each["hook_event_name"] == "Stop"]
         self.assertEqual(stops, [False, True])
-        self.assertEqual([each["hook_event_name"] for each in self.told("pushes")], ["PreToolUse"])
+        self.assertEqual([each["hook_event_name"] for each in self.hook_inputs("pushes")], ["PreToolUse"])
         self.assertEqual(set((self.parent / "env.txt").read_text().split()), {"test"})
         transcript = Path(told[-1]["transcript_path"])
         lines = [json.loads(line) for line in transcript.read_text().splitlines()]

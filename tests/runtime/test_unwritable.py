@@ -85,7 +85,7 @@ class Unwritable(unittest.IsolatedAsyncioTestCase):
                 hook = HookDecision(override_tool_input={"n": value})
                 result = await self.result_of(pre_tool_use=lambda _, hook=hook: hook)
                 self.assertEqual(result.outcome, "denied")
-                self.assertIn("returned an override_tool_input that is no JSON object", result.error_message)
+                self.assertIn("returned an override_tool_input that is not a JSON object", result.error_message)
 
     async def test_a_structured_answer_is_requested_again(self) -> None:
         deep = f'{{"x": {"[" * MAX_DEPTH}{"]" * MAX_DEPTH}}}'

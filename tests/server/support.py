@@ -116,6 +116,10 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    def messages(self) -> list[Any]:
+        """The data of the events of a stream, which are JSON."""
+        return [json.loads(line[6:]) for line in self.body.decode().split("\n") if line.startswith("data: ")]
+
 
 async def ask(
     application: Application,

@@ -25,10 +25,6 @@ SSE = {"Accept": "text/event-stream"}
 HOLD = {"text": "I look.", "tool_calls": [{"name": "hold", "arguments": {}}]}
 
 
-def told(answer: Answer) -> list[Any]:
-    return [json.loads(line[6:]) for line in answer.body.decode().split("\n") if line.startswith("data: ")]
-
-
 async def socket_events(application: Application, session_id: str, after_seq: int, last: str) -> list[Any]:
     """The messages of a WebSocket up to the first one of this type."""
     coming, done, got = asyncio.Queue[Any](), asyncio.Event(), list[Any]()
@@ -74,7 +70,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         gate.open.set() if how == "dead" else None
         await one.desk.drain(0.0)
         answer = await asking
-        return (killed if how == "dead" else store), session_id, told(answer)
+        return (killed if how == "dead" else store), session_id, answer.messages()
 
     def check_log(self, store: Any, session_id: str) -> None:
         events = store.read_events(session_id)
@@ -117,16 +113,18 @@ class Left(unittest.IsolatedAsyncioTestCase):
                 )
                 self.check_log(store, session_id)
                 stored = [event.seq for event in store.read_events(session_id)]
-                seqs = [[each["seq"] for each in got if "seq" in each] for got in (told(sse), told(whole), socket)]
+                seqs = [
+                    [each["seq"] for each in got if "seq" in each] for got in (sse.messages(), whole.messages(), socket)
+                ]
                 self.assertEqual(seqs, [stored[last_seq:], stored, stored[last_seq:]])
-                last = told(streamed)[-1]
+                last = streamed.messages()[-1]
                 self.assertEqual((last["type"], last["response"]["status"]), ("response.completed", "completed"))
                 self.assertEqual((await ask(two, "GET", response)).json, last["response"])
                 texts = [item["content"][0]["text"] for item in last["response"]["output"]]
                 self.assertEqual(texts, ["I look.", "Milk."])
-                cursor = told(streamed)[3]["sequence_number"]
+                cursor = streamed.messages()[3]["sequence_number"]
                 rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
-                self.assertEqual(told(rest), told(streamed)[4:])
+                self.assertEqual(rest.messages(), streamed.messages()[4:])
 
     async def test_who_reads_a_session_by_polling_waits_no_longer_than_who_follows_it(self) -> None:
         async def start(one: Application) -> Answer:
@@ -245,10 +243,10 @@ class Left(unittest.IsolatedAsyncioTestCase):
             ask(two, "GET", f"/v1/responses/{response}?stream=true", headers=SSE),
             ask(two, "POST", "/v1/ag-ui/tea", thread, headers=SSE),
         )
-        self.assertEqual((told(events)[-1]["type"], told(events)[-1]["stop_reason"]), ("result", "waiting"))
-        self.assertEqual(told(streamed)[-1]["type"], "response.incomplete")
-        self.assertEqual(told(run)[-1]["type"], "RUN_ERROR")  # its protocol now accepts only an answer
-        self.assertIn(question.question_id, told(run)[-1]["message"])
+        self.assertEqual((events.messages()[-1]["type"], events.messages()[-1]["stop_reason"]), ("result", "waiting"))
+        self.assertEqual(streamed.messages()[-1]["type"], "response.incomplete")
+        self.assertEqual(run.messages()[-1]["type"], "RUN_ERROR")  # its protocol now accepts only an answer
+        self.assertIn(question.question_id, run.messages()[-1]["message"])
         path = f"/v1/sessions/{session_id}/answers"
         answer = await ask(two, "POST", path, {"question_id": question.question_id, "answer": "milk"})
         self.assertEqual(answer.status, 202, answer.body)
@@ -296,7 +294,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
                     partial = [{"id": wire_id, "role": "assistant", "content": "I l"} for wire_id in ids]
                     again = {**run, "runId": run_id, "messages": [*run["messages"], *partial]}
                     two = self.server(store, ["Milk."])
-                    got = told(await ask(two, "POST", "/v1/ag-ui/tea", again, headers=SSE))
+                    got = (await ask(two, "POST", "/v1/ag-ui/tea", again, headers=SSE)).messages()
                     self.check_log(store, session_id)
                     self.assertEqual((got[0]["type"], got[-1]["type"]), ("RUN_STARTED", "RUN_FINISHED"))
                     self.assertEqual(got[-1]["outcome"], {"type": "success"})
@@ -308,7 +306,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
                     said = [{"id": "m2", "role": "user", "content": "Thanks."}]
                     messages = [*snapshot["messages"], *ids_of(got), *said]
                     more = {**run, "runId": "r3", "messages": messages}
-                    got = told(await ask(two, "POST", "/v1/ag-ui/tea", more, headers=SSE))
+                    got = (await ask(two, "POST", "/v1/ag-ui/tea", more, headers=SSE)).messages()
                     self.assertEqual(got[-1]["type"], "RUN_FINISHED", got)
                     self.assertNotIn("MESSAGES_SNAPSHOT", [each["type"] for each in got], "it has received all of them")
 
@@ -332,8 +330,8 @@ class Left(unittest.IsolatedAsyncioTestCase):
         )
         self.assertIn("unknown agent 'tea'", socket[-1]["message"])
         self.assertIn(b"event: left", sse.body)
-        self.assertEqual(told(sse)[-1], {"message": socket[-1]["message"]})
-        last = told(streamed)[-1]
+        self.assertEqual(sse.messages()[-1], {"message": socket[-1]["message"]})
+        last = streamed.messages()[-1]
         self.assertEqual((last["type"], last["response"]["status"]), ("response.incomplete", "incomplete"))
         shown = (await ask(two, "GET", response)).json
         self.assertEqual((shown["status"], shown["incomplete_details"]), ("incomplete", {"reason": "steered"}))
@@ -395,7 +393,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
                 await ask(one, "POST", f"/v1/sessions/{session_id}/answers", answer)
             await until_state(one, session_id, "idle")
             shown = (await ask(one, "GET", path)).json
-            streamed = told(await ask(one, "GET", f"{path}?stream=true", headers=SSE))
+            streamed = (await ask(one, "GET", f"{path}?stream=true", headers=SSE)).messages()
             status, texts = ("cancelled", []) if instead else ("completed", ["Milk it is."])
             self.assertEqual((shown["status"], streamed[-1]["response"]["status"]), (status, status))
             self.assertEqual([item["content"][0]["text"] for item in shown["output"]], texts)

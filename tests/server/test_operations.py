@@ -51,7 +51,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
         settings = {"store": MemorySessionStore(), "auth": TOKEN, **more}
         return app(registry or agents(), journal=Journal(self.lines.append, form), **settings)
 
-    def told(self, event: str) -> list[dict]:
+    def logged(self, event: str) -> list[dict]:
         return [line for line in map(json.loads, self.lines) if line["event"] == event]
 
     async def test_each_request_is_one_line_with_its_id_and_trace_and_nothing_that_signs_anybody_in(self) -> None:
@@ -67,7 +67,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
             ("GET", "/v1/agents", None, {"Host": "evil.example"}, 403),
         ):
             answer = await ask(application, method, path, body, headers=headers)
-            [line] = self.told("request")
+            [line] = self.logged("request")
             self.assertEqual((answer.status, line["status"], line["method"]), (status, status, method), line)
             self.assertEqual(answer.headers["x-request-id"], line["id"])
             self.assertFalse({"secret", ticket, TOKEN, "wrong"} & set(re.findall(r"[\w-]+", self.lines[0])), self.lines)
@@ -83,7 +83,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
         application = self.serve(registry=agents(tea=[]), store=store)
         made = await ask(application, "POST", "/v1/sessions", {"prompt": "Go."}, headers={"traceparent": TRACE})
         await until_free(application)
-        [line] = self.told("run")
+        [line] = self.logged("run")
         self.assertEqual((line["session"], line["stop_reason"]), (made.json["session_id"], "error"))
         self.assertTrue(line["error"])
         [started] = [e for e in store.read_events(made.json["session_id"]) if isinstance(e, SystemInit)]
@@ -111,7 +111,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await ask(application, "GET", path, headers={"Authorization": None})).status, 200)
         async with application.lifespan():
             pass
-        self.assertEqual([line["state"] for line in self.told("drain")], ["begins", "ends"])
+        self.assertEqual([line["state"] for line in self.logged("drain")], ["begins", "ends"])
         self.assertEqual((await ask(application, "GET", "/health")).status, 200)
         for path in ("/ready", "/healthz"):
             self.assertEqual((await ask(application, "GET", path)).status, 503)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import unittest
 
 from openagentic_sdk.events import SystemInit, UserMessage
@@ -13,11 +12,6 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from .support import ASK, TOKEN, WAIT_S, agents, ask, bearer, by_tenant, endless, options
 
 SSE = {"Accept": "text/event-stream"}
-
-
-def told(answer):
-    """The messages of a stream."""
-    return [json.loads(line[6:]) for line in answer.body.decode().split("\n") if line.startswith("data: ")]
 
 
 def kinds(messages):
@@ -49,47 +43,50 @@ class AgUi(ProjectionCase):
         application = self.app(tea=["Tea."])
         answer = await self.run_agent(application, "thread-1", "run-1", "Tea?")
         self.assertEqual((answer.status, answer.headers["content-type"]), (200, "text/event-stream"))
-        messages = told(answer)
+        messages = answer.messages()
         self.assertEqual((messages[0]["type"], messages[-1]["type"]), ("RUN_STARTED", "RUN_FINISHED"))
         self.assertEqual(messages[0]["threadId"], "thread-1")
         text = "".join(message["delta"] for message in messages if message["type"] == "TEXT_MESSAGE_CONTENT")
         self.assertEqual(text, "Tea.")
         again = await self.run_agent(application, "thread-1", "run-1", "Tea?")
-        self.assertEqual(kinds(told(again))[-1], "RUN_FINISHED")
+        self.assertEqual(kinds(again.messages())[-1], "RUN_FINISHED")
         self.assertEqual(self.prompts("thread-1"), ["Tea?"], "the same run does not run twice")
         await self.run_agent(application, "thread-1", "run-2", "More?")
         self.assertEqual(self.prompts("thread-1"), ["Tea?", "More?"])
 
     async def test_a_question_is_an_interrupt_and_its_answer_goes_on_once_however_often_it_is_sent(self):
         application = self.app(registry=agents(tea=options([ASK, "Lemon tea."])))
-        first = told(await self.run_agent(application, "t", "r1", "Tea?"))
+        first = (await self.run_agent(application, "t", "r1", "Tea?")).messages()
         [interrupt] = first[-1]["outcome"]["interrupts"]
         self.assertEqual(interrupt["message"], "Milk or lemon?")
-        unanswered = told(await self.run_agent(application, "t", "r2", "Well?"))
+        unanswered = (await self.run_agent(application, "t", "r2", "Well?")).messages()
         self.assertEqual(kinds(unanswered), ["RUN_STARTED", "RUN_ERROR"])
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": "lemon"}]
         answers = await asyncio.gather(*(self.run_agent(application, "t", "r3", resume=resume) for _ in range(2)))
-        good = [told(answer) for answer in answers if answer.status == 200]
+        good = [answer.messages() for answer in answers if answer.status == 200]
         self.assertIn("RUN_FINISHED", [messages[-1]["type"] for messages in good])
-        last = told(await self.run_agent(application, "t", "r3", resume=resume))
+        last = (await self.run_agent(application, "t", "r3", resume=resume)).messages()
         self.assertEqual(last[-1]["outcome"]["type"], "success")
         self.assertEqual([kind for kind in kinds(last) if kind.startswith("TOOL_CALL")], ["TOOL_CALL_RESULT"])
         events = self.store.read_events("t")
         self.assertEqual(sum(event.type == "user.answer" for event in events), 1)
         self.assertEqual(sum(isinstance(event, SystemInit) for event in events), 2)
         wrong = [{"interruptId": "none", "status": "resolved", "payload": "x"}]
-        self.assertEqual(kinds(told(await self.run_agent(application, "t", "r4", resume=wrong)))[-1], "RUN_ERROR")
+        self.assertEqual(
+            kinds((await self.run_agent(application, "t", "r4", resume=wrong)).messages())[-1], "RUN_ERROR"
+        )
 
     async def test_threads_of_tenants_with_the_same_name_are_two_sessions(self):
         application = self.app(auth=by_tenant, tea=["Tea."])
         north, south = bearer("token-of-anna-at-north"), bearer("token-of-carl-at-south")
         for who in (north, south):
             self.assertEqual(
-                kinds(told(await self.run_agent(application, "same", "r", "Hi.", headers=who)))[-1], "RUN_FINISHED"
+                kinds((await self.run_agent(application, "same", "r", "Hi.", headers=who)).messages())[-1],
+                "RUN_FINISHED",
             )
         self.assertEqual(len(self.store.list_sessions()), 2)
         odd = await self.run_agent(application, "../../etc/passwd\n", "r", "Hi.", headers=north)
-        self.assertEqual(kinds(told(odd))[-1], "RUN_FINISHED")
+        self.assertEqual(kinds(odd.messages())[-1], "RUN_FINISHED")
         self.assertTrue(all(name.isalnum() for name in self.store.list_sessions()))
 
     async def test_what_is_no_input_of_a_run_is_refused_before_a_stream_begins(self):
@@ -122,7 +119,7 @@ class Responses(ProjectionCase):
     async def test_a_stream_that_was_cut_goes_on_behind_any_number(self):
         application = self.app(tea=[{"text": "Hello there, and tea.", "deltas": 3}])
         answer = await self.create(application, stream=True)
-        live = told(answer)
+        live = answer.messages()
         names = [line[7:] for line in answer.body.decode().split("\n") if line.startswith("event: ")]
         self.assertEqual(names, kinds(live))
         numbers = [message["sequence_number"] for message in live]
@@ -131,7 +128,7 @@ class Responses(ProjectionCase):
         text = live[-1]["response"]["output"][0]["content"][0]["text"]
         for at in range(len(live)):
             path = f"/v1/responses/{response_id}?stream=true&starting_after={numbers[at]}"
-            rest = told(await ask(application, "GET", path))
+            rest = (await ask(application, "GET", path)).messages()
             whole = live[: at + 1] + rest
             deltas = [message["delta"] for message in whole if message["type"] == "response.output_text.delta"]
             self.assertEqual("".join(deltas), text)

@@ -47,7 +47,7 @@ class ResponseCase(unittest.IsolatedAsyncioTestCase):
     def session_of(self, response):
         return response["id"].split("_")[1]
 
-    def said(self, session_id):
+    def prompts(self, session_id):
         return [event for event in self.store.read_events(session_id) if isinstance(event, UserMessage)]
 
 
@@ -59,8 +59,8 @@ class Branches(ResponseCase):
         self.assertEqual(self.session_of(two), self.session_of(one))
         branch = await self.respond({"input": "C", "previous_response_id": one["id"]})
         self.assertNotEqual(self.session_of(branch), self.session_of(one))
-        self.assertEqual([each.text for each in self.said(self.session_of(one))], ["A", "B"])
-        self.assertEqual([each.text for each in self.said(self.session_of(branch))], ["A", "C"])
+        self.assertEqual([each.text for each in self.prompts(self.session_of(one))], ["A", "B"])
+        self.assertEqual([each.text for each in self.prompts(self.session_of(branch))], ["A", "C"])
         more = await self.respond({"input": "D", "previous_response_id": branch["id"]})
         self.assertEqual(self.session_of(more), self.session_of(branch))
         for each in (one, two, branch, more):
@@ -159,10 +159,10 @@ class Accepted(ResponseCase):
     async def test_allowed_instructions_are_the_prompt_and_what_others_said_before_is_untrusted(self):
         self.app(ALL, labels="watch")
         made = await self.respond({"input": "Go on.", "instructions": "Be brief."})
-        [said] = self.said(self.session_of(made))
+        [said] = self.prompts(self.session_of(made))
         self.assertEqual((said.text, list(said.untrusted)), ("Be brief.\n\nGo on.", []))
         made = await self.respond({"input": HISTORY, "instructions": "Be brief."})
-        [said] = self.said(self.session_of(made))
+        [said] = self.prompts(self.session_of(made))
         self.assertTrue(said.untrusted)
         self.assertIn(EVIL, said.text)
         self.assertFalse(

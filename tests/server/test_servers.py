@@ -37,16 +37,16 @@ class Process:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=self.errors, stderr=self.errors)
         test.addCleanup(self.end)
         self.client = HttpClient(port, prefix)
-        until(self.is_healthy, lambda: f"the server answers; it said {self.said()}", WAIT_S)
+        until(self.is_healthy, lambda: f"the server answers; it said {self.stderr_text()}", WAIT_S)
 
     def is_healthy(self) -> bool:
-        assert self.process.poll() is None, self.said()
+        assert self.process.poll() is None, self.stderr_text()
         try:
             return self.client.ask("GET", "/healthz").status == 200
         except OSError:
             return False
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         self.errors.seek(0)
         return self.errors.read().decode()
 
@@ -118,7 +118,7 @@ class Ours(ServersCase):
         port = free_port()
         server = self.check_server(self.ours(port), port)
         self.assertEqual(server.process.returncode, 0)
-        said = server.said()
+        said = server.stderr_text()
         self.assertIn(f"http://127.0.0.1:{port}/signin/", said)
         self.assertNotIn(TOKEN, said)
         self.assertNotIn("Warning", said)

@@ -265,7 +265,7 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(
             [(event.origin, event.text) for event in said[1:]], [("steering", "Sugar."), ("steering", "Two lumps.")]
         )
-        self.until_all_is_heard(session_id)
+        self.until_all_are_taken(session_id)
         until(lambda: not one.store.is_held(session_id), "the other server has let go of the session", WAIT_S)
         self.assertEqual(one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": "Late."}).status, 409)
 
@@ -280,19 +280,19 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")
         until(lambda: not one.store.is_held(session_id), "the other server has let go of the session", WAIT_S)
         self.assertFalse(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
-        self.until_all_is_heard(session_id)
+        self.until_all_are_taken(session_id)
 
     def test_a_cancel_that_came_for_an_earlier_run_ends_no_later_one(self):
         one, two = self.servers
         session_id = self.start_and_answer(one, two)
         began = two.application.desk._runs[session_id].first_seq
         one.store.put_message(session_id, {"do": "cancel", "by": "user", "seq": began - 1})
-        self.until_all_is_heard(session_id)
+        self.until_all_are_taken(session_id)
         self.gate.open.set()
         self.until(one, session_id, "idle")
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "end")
 
-    def until_all_is_heard(self, session_id):
+    def until_all_are_taken(self, session_id):
         until(lambda: not self.servers[0].store.read_messages([session_id]), "all messages are taken", WAIT_S)
 
 

@@ -81,7 +81,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
                     self.tell("scenario", {"behaviors": behaviors})
                     output = await self.answer(make(), f"{protocol} {name}: say something.")
                     self.assertTrue(output.assistant_text)
-        verdict = self.told("verdict")
+        verdict = self.get("verdict")
         self.assertEqual(verdict["findings"], [])
         self.assertEqual(verdict["calls"], len(FAULTS) * len(patient))
 
@@ -91,11 +91,11 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
             with self.subTest(protocol):
                 whole = await self.answer(make(), f"{protocol}: say something.")
                 self.tell("scenario", {"behaviors": [MALFORMED]})
-                before = self.told("verdict")["attempts"]
+                before = self.get("verdict")["attempts"]
                 output = await self.answer(make(), f"{protocol}: say something.")
                 self.assertEqual(output.assistant_text, whole.assistant_text)
-                until(lambda before=before: self.told("verdict")["attempts"] >= before + 2, "the second try counts")
-                self.assertEqual(self.told("verdict")["attempts"], before + 2)
+                until(lambda before=before: self.get("verdict")["attempts"] >= before + 2, "the second try counts")
+                self.assertEqual(self.get("verdict")["attempts"], before + 2)
 
     async def test_a_prompt_that_is_too_long_is_not_sent_again(self) -> None:
         for protocol, make in self.providers().items():
@@ -103,7 +103,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
                 self.tell("scenario", {"behaviors": [OVERFLOW]})
                 with self.assertRaises(ContextLengthError):
                     await self.answer(make(), f"{protocol}: too long")
-        self.assertEqual(self.told("verdict")["findings"], [])
+        self.assertEqual(self.get("verdict")["findings"], [])
 
     async def test_calls_come_whole_and_broken_ones_do_not_run(self) -> None:
         for protocol, make in self.providers().items():
@@ -122,7 +122,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
     def tell(self, what: str, body: Any) -> Any:
         return self._ask(what, json.dumps(body).encode())
 
-    def told(self, what: str) -> Any:
+    def get(self, what: str) -> Any:
         return self._ask(what, None)
 
     def _ask(self, what: str, body: bytes | None) -> Any:

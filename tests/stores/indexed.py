@@ -45,7 +45,7 @@ class IndexedContract(unittest.TestCase):
     store: Any
 
     def indexed_sessions(self) -> int:
-        """How many sessions are in the index up to their ends."""
+        """The number of sessions that are indexed completely."""
         raise NotImplementedError
 
     def fill(self) -> None:

@@ -1,4 +1,4 @@
-"""More stores with one fault each, most of them in what is shared, looked up, copied or told: see `faulty`."""
+"""More stores with one fault each, most of them in what is shared, looked up, copied or reported: see `faulty`."""
 
 from __future__ import annotations
 

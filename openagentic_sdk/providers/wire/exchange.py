@@ -84,7 +84,7 @@ class BodyReader:
         if head[:1] in (b"{", b"[", b"<"):
             self._json, self.has_begun = bytearray(head), True
             return []
-        # Kept because a body that is no stream is often a short error text, which explains itself.
+        # Kept because a body that is not a stream is often a short error text, which explains itself.
         self.beginning = head[:100].decode("utf-8", "replace").strip()
         self._events = SSEDecoder(reads_errors=True)
         return self.feed(head)

@@ -52,7 +52,7 @@ class RewritingFiles(SessionStore):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         folder = self.session_dir(session_id) / BLOBS_NAME
         with storage_errors(session_id, "cannot lose a blob"):
-            # The digests come from events: one that is no digest could be a path that leads out of the folder.
+            # The digests come from events: one that is not a digest could be a path that leads out of the folder.
             for name in filter(DIGEST.fullmatch, digests):
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.unlink(str(folder / name))

@@ -42,7 +42,7 @@ F_SETPIPE_SZ = 1031
 MSG_CMSG_CLOEXEC = 0x40000000
 PIPE_BYTES = 1024 * 1024
 TERM_GRACE_S = 0.5
-# A process that detaches itself often ends a moment after its shell: that is no leftover.
+# A process that detaches itself often ends a moment after its shell: that one is not a leftover.
 LEFTOVER_GRACE_S = 0.15
 KILL_LIMIT_S = 5.0
 LINGER_S = 5.0
