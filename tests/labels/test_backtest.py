@@ -18,6 +18,7 @@ from openagentic_sdk.events import Event, PermissionDecision, SubagentStarted
 from openagentic_sdk.parts.labels.hindsight import RecordedSession
 from openagentic_sdk.parts.labels.rules import read_label_rules
 from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.session.todo_write import TodoWriteTool
 from openagentic_sdk.tools.web_fetch import WebFetchTool
@@ -190,6 +191,28 @@ class CommandTest(unittest.TestCase):
         self.record("off", read, plan, go, tools=tools)
         _, found = self.backtest("--labels", "guard")
         self.assertEqual([each["input"].get("url") for each in found["newly_asked"]], ["https://evil.example/"])
+
+    def test_an_unknown_tool_of_a_log_without_labels_acts_unless_its_effect_is_to_read(self) -> None:
+        @tool(effect="read")
+        async def look_up(iban: str) -> str:
+            "Look an account up."
+            return "Bob"
+
+        @tool(effect="idempotent")
+        async def block(iban: str) -> str:
+            "Block an account."
+            return "blocked"
+
+        iban = VALUES[0]
+        self.record(
+            "off",
+            call("read_mail"),
+            call("look_up", iban=iban),
+            call("block", iban=iban),
+            tools=[*TOOLS, look_up, block],
+        )
+        _, found = self.backtest("--labels", "guard")
+        self.assertEqual([each["tool"] for each in found["newly_asked"]], ["block"])
 
     def test_without_rules_to_try_it_says_which_there_are(self) -> None:
         code, found = self.backtest()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import unittest
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +171,15 @@ class Undo(UndoCase):
                 with self.assertRaises(FilesChangedError) as caught:
                     self.undo()
                 self.assertEqual(list(caught.exception.files), [str(path)])
+                assert self.session is not None
+                [refused, _] = plan_restore(self.store, self.session, to_seq=0).files
+                self.assertEqual((refused.path, refused.action), (str(path), "refuse"))
+                self.assertEqual(refused.sha256, sha256(b"before").hexdigest() if may_overwrite else None)
                 self.assertEqual((self.cwd / "other").read_text(), "after")
                 self.undo(conflicts="skip")
                 self.assertEqual((self.cwd / "other").read_text(), "before")
                 left = os.lstat(path) if os.path.lexists(path) else None
                 self.assertEqual(left and (left.st_ino, left.st_mtime_ns), now and (now.st_ino, now.st_mtime_ns))
-                assert self.session is not None
                 restored = restore_files(self.store, self.session, to_seq=0, conflicts="overwrite")
                 self.assertEqual(
                     path.is_file() and not path.is_symlink() and path.read_text() == "before", may_overwrite

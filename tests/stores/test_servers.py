@@ -24,7 +24,7 @@ from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.locate import MAX_PATIENCE_S, open_store
 from openagentic_sdk.sessions.stores.log_state import LogHead
 from openagentic_sdk.sessions.stores.tables import Execute, Rows, Tables, tables_of
 from tests.waiting import until
@@ -141,6 +141,7 @@ class AddressTest(unittest.TestCase):
             if importlib.util.find_spec("psycopg" if mark == "?" else "redis"):
                 with self.assertRaises(StorageError):
                     open_store(f"{address}{mark}patience_s=0.01").list_sessions()
+                open_store(f"{address}{mark}patience_s={MAX_PATIENCE_S}").close()
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
     def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:
