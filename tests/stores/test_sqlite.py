@@ -16,7 +16,7 @@ from typing import Any
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
-from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
+from openagentic_sdk.events import Event, SessionMeta, SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.folds.summary import SessionSummary
@@ -130,6 +130,39 @@ class SqliteTest(unittest.TestCase):
                 with contextlib.suppress(sqlite3.OperationalError):
                     _use_wal(opened)  # type: ignore[arg-type]
                 self.assertEqual(opened.tries, tries)
+
+    def test_what_the_durability_promises_is_synced_before_the_call_returns(self) -> None:
+        """SQLite syncs a transaction itself at level 2, and only with a later one at level 1."""
+        notice, prompt, levels = SystemNotice("a", "b"), UserMessage("hi"), dict[str, str]()
+        for durability in ("flush", "barrier", "fsync"):
+            store = SqliteSessionStore(self.path.with_name(f"{durability}.db"), durability=durability)
+            self.addCleanup(store.close)
+
+            def note(name: str, store: SqliteSessionStore = store) -> None:
+                with store._file.reading() as db:
+                    (level,) = db.execute("PRAGMA synchronous").fetchone()
+                levels[name] = f"{levels.get(name, '')}{level}"
+
+            store.create_session(session_id="s")
+            note("create")
+            with store.open_writer("s") as writer:
+                for name, batch in (
+                    ("prompt", [prompt]),
+                    ("one notice", [notice]),
+                    ("notice and prompt", [notice, prompt]),
+                    ("two notices", [notice, notice]),
+                ):
+                    writer.append(batch)
+                    note(name)
+            blob = store.put_blob("s", b"x")
+            note("blob")
+            store.update_metadata("s", {"a": 1})
+            note("metadata")
+            store.delete_blobs("s", [blob])
+            note("erase a blob")
+        synced = {"create", "prompt", "notice and prompt", "blob"}
+        expected = {name: "122" if name in synced else "112" for name in levels} | {"erase a blob": "222"}
+        self.assertEqual(levels, expected)
 
     def test_nobody_else_can_read_the_files(self) -> None:
         with self.store.open_writer(self.session()):
