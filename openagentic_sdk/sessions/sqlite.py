@@ -168,7 +168,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         if not self._file.is_memory:
             # Before the session is deleted, because the index needs its texts to forget them.
             self._index.forget(session_id)
-        with self._file.transaction(session_id) as db:
+        with self._file.transaction(session_id, durable=self.durability != "flush") as db:
             at = self._position_in(db, session_id)
             self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)

@@ -160,7 +160,9 @@ class SqliteTest(unittest.TestCase):
             note("metadata")
             store.delete_blobs("s", [blob])
             note("erase a blob")
-        synced = {"create", "prompt", "notice and prompt", "blob"}
+            store.delete_session("s")
+            note("delete")
+        synced = {"create", "prompt", "notice and prompt", "blob", "delete"}
         expected = {name: "122" if name in synced else "112" for name in levels} | {"erase a blob": "222"}
         self.assertEqual(levels, expected)
 
