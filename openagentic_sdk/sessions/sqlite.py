@@ -30,7 +30,7 @@ from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import remove_tree
 from ..ground.garbage import when_collected
-from ..serialization import dumps_json, loads_json
+from ..serialization import dumps_json, encode_events, loads_json
 from .arguments import check_digest, find_possible
 from .base import (
     Metadata,
@@ -44,7 +44,7 @@ from .base import (
 from .core import SessionWriter, check_expected_seq
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
-from .log.line import Durability, check_durability, is_barrier
+from .log.line import Durability, check_durability, dumps_stored, is_barrier, stamp_event
 from .log.lock import LeaseFile, living_holder
 from .stores.database import SessionRow, changed_metadata, intact_blob
 from .stores.log_state import LogHead, copied_head, read_head
@@ -404,12 +404,11 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 head, writer.metadata = self._position_in(db, writer.session_id).head, metadata
             return self._insert(db, writer.key, head, events)
 
-    def _append_one(self, writer: _SqliteWriter, stamped: Sequence[Event], updated: float) -> bool:
+    def _append_one(self, writer: _SqliteWriter, event: Event, line: str, updated: float) -> bool:
         """Append a stamped event that does not change the session's row, in one statement; False if nothing was stored.
 
         Most events of a run are of this kind: its row is already the newest, and only the counters of its summary change.
         """
-        [event], [line] = stamped, dumps_all_stored(stamped)
         values = (place_of(writer.key, event.seq or 0), writer.key, writer.epoch, updated, line)
         # An error here occurs again in the general method, which reports it.
         return self._file.changes_one(_INSERT_ONE, values, durable=self._is_durable((event,)))
@@ -466,12 +465,12 @@ class _SqliteWriter(SessionWriter):
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         if len(events) == 1 and self._last_seq and not moves_summary(events[0]):
-            now = self._store._clock.now()
-            stamped = stamp_events(events, first_seq=self._last_seq + 1, now=now)
+            now, [body] = self._store._clock.now(), encode_events(events)
+            event = stamp_event(events[0], self._last_seq + 1, now)
             updated = time_after(self._updated, now)
-            if self._store._append_one(self, stamped, updated):
+            if self._store._append_one(self, event, dumps_stored(event, body), updated):
                 self._last_seq, self._updated = self._last_seq + 1, updated
-                return stamped
+                return [event]
         stored_events, self._head = self._store._append(self, events)
         self._last_seq, self._updated = self._head.last_seq, self._head.updated
         return stored_events

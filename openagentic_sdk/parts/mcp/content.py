@@ -106,16 +106,9 @@ class Content:
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
     """Convert the result of a tool. The model receives `content` unless it is empty, else the structured content."""
+    if (plain := _plain_text(result)) is not None:
+        return without_hidden(plain)
     parts = as_list(result.get("content"))
-    if (
-        len(parts) == 1
-        and result.keys() <= _PLAIN_RESULT
-        and parts[0].__class__ is dict
-        and parts[0].keys() == _PLAIN_PART
-    ):
-        text = parts[0]["text"]
-        if parts[0]["type"] == "text" and isinstance(text, str):
-            return without_hidden(text)  # fast path: most results are a single text
     content = Content()
     for part in parts[:MAX_PARTS]:
         content.add(part)
@@ -136,6 +129,16 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
     return ToolOutput(text, meta, is_error=result.get("isError") is True, attachments=content.attachments)
 
 
+def _plain_text(result: Mapping[str, Any]) -> str | None:
+    """The text of a result that is a single text, as most are; None for any other."""
+    parts = as_list(result.get("content"))
+    if len(parts) != 1 or not result.keys() <= _PLAIN_RESULT:
+        return None
+    [part] = parts
+    is_plain = part.__class__ is dict and part.keys() == _PLAIN_PART and part["type"] == "text"
+    return part["text"] if is_plain and isinstance(part["text"], str) else None
+
+
 def _can_be_kept(structure: Any, text: str) -> bool:
     """Whether a structure with this JSON is stored in addition to the text: events nest less deeply than JSON may."""
     if len(text) > MAX_KEPT_BYTES:
@@ -148,6 +151,9 @@ def _can_be_kept(structure: Any, text: str) -> bool:
 
 async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
     """Like `read_result`, in a thread for one that is long, so that it does not block the event loop."""
+    plain = _plain_text(result)
+    if plain is not None and len(plain) <= _SHORT:
+        return without_hidden(plain)
     if size_within(result, _SHORT) is not None:
         return read_result(result)
     return await run_in_thread(partial(read_result, result), name="openagentic-mcp-result")

@@ -140,7 +140,7 @@ def _full_name(server: str, tool: str, shown_name: str) -> tuple[str, ...]:
 
 def hooks_of(ctx: ToolContext) -> RequestHooks:
     """The hooks through which a server reports progress and asks questions during one call."""
-    log, questions = ctx.services.get(SessionLog), ctx.services.get(Questions)
+    questions = ctx.services.get(Questions)
     shown_at = 0.0
 
     async def progress(done: float, total: float | None, message: str) -> None:
@@ -148,7 +148,7 @@ def hooks_of(ctx: ToolContext) -> RequestHooks:
         now = asyncio.get_running_loop().time()
         if now - shown_at >= _PROGRESS_EVERY_S:
             shown_at = now
-            await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
+            await ctx.services.get(SessionLog).show(ToolProgress(ctx.tool_use_id or "", done, total, message))
 
     question_count, is_agreed = 0, True
 
