@@ -263,6 +263,7 @@ class WhyTest(unittest.TestCase):
             with self.subTest(tools):
                 cause = why_session(store, session_id)
                 self.assertIn("in your program, which supplies refund", cause.more[-1])
+                self.assertRegex("\n".join(cause.lines()), r"\nstopped at: event \d+, user.question,")
                 self.assertIn(f"(or `openagentic-sdk sessions answer {session_id} --question q1 yes`)", cause.more[-1])
                 self.assertNotIn("to continue", "\n".join(cause.lines()))
                 store.append_event(session_id, UserAnswer("q1", "yes"))

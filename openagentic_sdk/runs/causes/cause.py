@@ -39,7 +39,9 @@ class Cause:
 
     def lines(self, *flags: str) -> list[str]:
         """The cause in at most `MAX_LINES` lines; `flags` are added to the command."""
-        where = [f"went wrong: event {self.seq}, {self.event}, of session {self.session_id}"] if self.kind else []
+        # A run that waits or was suspended has not failed: it needs an answer, or another process.
+        label = "stopped at" if self.kind in ("waiting", "suspended") else "went wrong"
+        where = [f"{label}: event {self.seq}, {self.event}, of session {self.session_id}"] if self.kind else []
         begin = 3 if self.go_on[1:2] == ("workflow",) else 2
         command = (*self.go_on[:begin], *flags, *self.go_on[begin:])
         last = [f"to continue: {' '.join(map(_quoted, command))}"] if self.go_on else []
