@@ -26,7 +26,8 @@ from openagentic_sdk.fleet.prepare import RatedProvider, rated_options
 from openagentic_sdk.fleet.queue import Claimer, NewRun
 from openagentic_sdk.fleet.record import FleetRun, RunOutcome
 from openagentic_sdk.fleet.schedules import request_id_of
-from openagentic_sdk.fleet.stats import BUCKETS_S, to_text
+from openagentic_sdk.fleet.stats import BUCKETS_S, MAX_TENANTS, OTHERS, to_text
+from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.providers.wrappers.fallback import Fallback
 from openagentic_sdk.providers.wrappers.guarded import guarded
@@ -510,6 +511,14 @@ class Figures(RulesTest):
         buckets = [int(line.rpartition(" ")[2]) for line in text.splitlines() if "seconds_bucket" in line]
         self.assertEqual((sorted(buckets), len(buckets)), (buckets, len(BUCKETS_S) + 1))
         self.assertEqual({group.tenant for group in asyncio.run(fleet.stats(tenant="x")).groups}, {"x"})
+        waiting = next(group for group in stats.groups if group.state == "queued")
+        many = [changed(waiting, tenant=f"t{n}", runs=1, oldest_s=float(n)) for n in range(MAX_TENANTS + 3)]
+        text = to_text(changed(stats, groups=many))
+        self.assertIn(
+            f'openagentic_fleet_runs{{tenant="{OTHERS}",queue="default",state="queued"}} 3', text.splitlines()
+        )
+        [oldest] = [line for line in text.splitlines() if "oldest_queued_seconds{" in line and OTHERS in line]
+        self.assertEqual(float(oldest.rpartition(" ")[2]), MAX_TENANTS + 2)
 
     def test_a_server_tells_them_to_who_may_ask_and_a_tenant_its_own_only(self) -> None:
         fleet = self.host()

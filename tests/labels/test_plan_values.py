@@ -141,6 +141,8 @@ DECIDED = {
     "the branch taken": "s = 'a'\nif m:\n    s = 'b'\nprint(s)",
     "the branch not taken": "s = 'a'\nif not m:\n    s = 'b'\nprint(s)",
     "the list of a branch not taken": "s = ['a']\nt = s\nif not m:\n    t.append('b')\nprint(s)",
+    "the list that a branch not taken extends": "s = ['a']\nt = s\nif not m:\n    t.extend(['b'])\nprint(s)",
+    "the key of a branch not taken": "s = {'a': 1}\nif not m:\n    s['b'] = 2\nprint(s)",
     "the item of a branch not taken": "s = ['a']\nif not m:\n    s[0] = 'b'\nprint(s)",
     "the expression taken": "print('a' if m else 'b')",
     "a loop over it": "n = 0\nfor c in m:\n    n += 1\nprint(n)",
@@ -172,10 +174,13 @@ class DecidedTest(unittest.TestCase):
                 self.assertEqual([decided for _, _, decided in normal], [CLEAN])
 
     def test_what_stands_behind_a_branch_is_not_decided_by_it(self) -> None:
-        code = "m = read('ab')\nif m:\n    x = 1\nfor c in m:\n    x = 2\nsend('a')\nprint('a')\nprint(x)"
+        code = (
+            "m = read('ab')\nother = ['k']\nif m:\n    x = 1\nfor c in m:\n    x = 2\n"
+            "send('a')\nprint('a')\nprint(other)\nprint(x)"
+        )
         played = Played(code, is_strict=True)
         self.assertEqual([decided for _, _, decided in played.sent], [CLEAN])
-        self.assertEqual(played.labels, [CLEAN, MAIL])
+        self.assertEqual(played.labels, [CLEAN, CLEAN, MAIL])
 
 
 # Each would take too long, use too much memory, or escape.

@@ -42,7 +42,7 @@ ROOMS = {
     "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime")),
     "stores": Room(
         ("sessions/memory.py", "sessions/sqlite.py", "sessions/stores/*.py", "sessions/stores/sqlite/*.py"),
-        ("stores", "durability", "record"),
+        ("stores", "durability", "record", "fleet"),
     ),
     "record": Room(
         ("parts/record/*.py", "parts/masking.py", "parts/undo.py"), ("record", "sessions", "security", "stores")
@@ -105,9 +105,9 @@ OPERATORS = (*mutation_operators, (cst.Expr, leave_out_call), (cst.If, turn_cond
 
 
 def _has_words(node: cst.CSTNode) -> bool:
-    """Whether a node is a string for people: it contains blanks, or names a thread."""
+    """Whether a node is a string for people: it contains blanks, or names a thread. UTF-8 is the default where tests run."""
     if isinstance(node, cst.SimpleString):
-        return bool(re.search(r'\s|^"openagentic-(?!sdk)', node.value))
+        return bool(re.search(r'\s|^"openagentic-(?!sdk)|^"utf-8"', node.value))
     if isinstance(node, cst.FormattedString):
         return any(isinstance(part, cst.FormattedStringText) and " " in part.value for part in node.parts)
     return isinstance(node, cst.ConcatenatedString)

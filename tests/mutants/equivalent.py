@@ -44,4 +44,10 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'return Verdict("ask", subject.problem, "path")',
         'return Verdict("ask", subject.problem, "XXpathXX")',
     ): "the category of a question only keeps rules from being offered, and for a call with a problem there are none",
+    (
+        "permissions/compound.py",
+        "_CompoundReader.printed",
+        'return "0"',
+        'return "XX0XX"',
+    ): "the stand-in becomes part of a word of an echo, which is judged by neither its length nor its letters",
 }
