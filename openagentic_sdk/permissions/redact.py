@@ -11,11 +11,11 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from ..ground.frozen import changed
 from ..ground.patterns import regex
 from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 from ..tools.shell.secret_shapes import SHAPES, SecretShape
@@ -60,9 +60,7 @@ class Redactor:
 
     def apart(self) -> Redactor:
         """The same redactor with counts of its own, because several threads may mask at once."""
-        twin = copy(self)
-        twin.counts = Counter()
-        return twin
+        return changed(self, counts=Counter())
 
     def __call__(self, text: str) -> str:
         """Replace every secret in the text by a mask with its name."""

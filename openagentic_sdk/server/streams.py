@@ -19,7 +19,7 @@ from ..parts.masking import environment_redactor, shown
 from ..serialization import dumps_event, dumps_json
 from ..sessions.folds.standing import LEFT_STATES, is_end
 from ..sessions.follow import Follower
-from .call import COMMENT_S, SEND_S, HttpCall, read_json
+from .call import COMMENT_S, SEND_S, HttpCall, read_json, within
 from .connection import Receive, Send
 from .contract.refusals import error_body
 from .desk import Desk
@@ -163,8 +163,8 @@ class Socket:
 
     async def close(self, code: int, reason: str) -> None:
         """Close the WebSocket."""
-        async with self._one_at_a_time, asyncio.timeout(SEND_S):
-            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        async with self._one_at_a_time:
+            await within(SEND_S, self._send({"type": "websocket.close", "code": code, "reason": reason}))
 
     async def serve(self, who: Principal, session_id: str, after_seq: int, post: PostAction) -> None:
         """Send events and receive messages until either side closes."""
@@ -214,5 +214,5 @@ class Socket:
                 await self._send_text(dumps_json(answer))
 
     async def _send_text(self, text: str) -> None:
-        async with self._one_at_a_time, asyncio.timeout(SEND_S):
-            await self._send({"type": "websocket.send", "text": text})
+        async with self._one_at_a_time:
+            await within(SEND_S, self._send({"type": "websocket.send", "text": text}))
