@@ -66,7 +66,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     if not isinstance(line, CommandLine):
         why = line.reason if line is not None else "the command is empty"
         return Judged(False, f"the command is not simple enough to be evaluated: {why}")
-    placed = tuple(with_folders(line, subject.workspace.cwd))
+    placed = subject.placed_commands or tuple(with_folders(line, subject.workspace.cwd))
     problem = _problem_of_line(placed, subject.workspace)
     if problem is not None:
         return Judged(False, problem)

@@ -139,6 +139,11 @@ class Subject:
         )
 
     @functools.cached_property
+    def placed_commands(self) -> tuple[tuple[SimpleCommand, tuple[str, ...]], ...]:
+        """The commands of an understood line, each with every folder in which it may run."""
+        return tuple(with_folders(self.line, self.workspace.cwd)) if isinstance(self.line, CommandLine) else ()
+
+    @functools.cached_property
     def doubtful_words(self) -> tuple[LooseWord, ...]:
         """The words of the part of a line that may contain commands not visible in its words: all, nothing, or some of
         its commands.
@@ -312,7 +317,7 @@ def literal(word: str) -> str:
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
     """Everything in the line that could be a path, whether it could be written, and its starting folder."""
-    line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
+    text, cwd = subject.command or "", subject.workspace.cwd
     if subject.runs_text:
         words = subject.doubtful_words
         writes = _WRITES.search(text) is not None or any(word.text in WRITERS for word in words)
@@ -322,7 +327,7 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
                 folders = moved_folders(folders, word.text)
             for folder in folders:
                 yield from ((path, writes, folder) for path in path_like(word.text))
-    for command, places in with_folders(line, cwd) if isinstance(line, CommandLine) else ():
+    for command, places in subject.placed_commands:
         for path, write in _named_paths(command):
             for folder in places:
                 yield path, write, folder

@@ -30,7 +30,7 @@ from ..program_tables import (
 from ..programs import inner_commands, option_in, program_of
 from ..rules import Rule, RuleBook
 from ..shell import IS_GLOB, CommandLine, base_name, could_become
-from ..subject import Subject, literal, moved_folders, path_like, with_folders
+from ..subject import Subject, literal, moved_folders, path_like
 from .steps import count_steps, count_walked
 
 # The most files and folders that are checked for one command.
@@ -114,7 +114,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
     line, cwd = subject.line, subject.workspace.cwd
     todo: list[tuple[tuple[str, ...], tuple[str, ...], int]]
     if isinstance(line, CommandLine) and not subject.runs_text:
-        todo = [(command.argv, folders, 0) for command, folders in with_folders(line, cwd) if _may_reach(command.argv)]
+        todo = [(command.argv, folders, 0) for command, folders in subject.placed_commands if _may_reach(command.argv)]
     else:
         commands = subject.loose_commands
         folders: tuple[str, ...] = (cwd,)

@@ -17,7 +17,7 @@ from ..policy import Policy
 from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS, Options
 from ..programs import hazard, option_in, program_of, read_only, unwrapped
 from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
-from ..subject import HARMLESS_DEVICES, Subject, Workspace, literal, path_like, with_folders
+from ..subject import HARMLESS_DEVICES, Subject, Workspace, literal, path_like
 from .programs import enforced_by_words, unheld_rules
 
 # In addition to the tables of reading and writing programs: programs that only read the files that their words name.
@@ -46,7 +46,7 @@ def opaque_command(policy: Policy, subject: Subject, named: frozenset[int]) -> s
     if rule is None or not isinstance(line, CommandLine):
         return None
     moved = ""
-    for index, (command, cwds) in enumerate(with_folders(line, workspace.cwd)):
+    for index, (command, cwds) in enumerate(subject.placed_commands):
         argv = command.argv
         name = base_name(argv[0])
         reason = _opaque(unwrapped(command) or command, workspace) or _shadows(command, cwds, workspace)
