@@ -24,6 +24,7 @@ from .display import preview
 from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
+from .subject import Subject
 
 AnswerGiven = str | bool | UserAnswer
 UserAnswerer = Callable[[UserQuestion], AnswerGiven | Awaitable[AnswerGiven]]
@@ -122,7 +123,7 @@ async def ask_person(
                 # Copied: what a person sees must be what runs, whatever a callback does with the question.
                 "input": copy.deepcopy(dict(subject.input)),
                 "input_sha256": facts.input_sha256,
-                "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
+                "preview": [*preview(subject.tool, subject.input, subject.workspace.cwd), *_place(subject)],
                 "reason": result.reason,
                 "offers": list(offers),
                 **(extra_details or {}),
@@ -140,6 +141,11 @@ async def ask_person(
         return replace(result, reason=reason, category="nobody")
     result = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
     return await _answered(facts, result, answer, offers, people)
+
+
+def _place(subject: Subject) -> list[str]:
+    """A line with the folder of a command, if it is not the one in which the session began."""
+    return [f"(in {visible(subject.workspace.cwd)})"] if subject.command and subject.workspace.has_moved else []
 
 
 async def _answered(

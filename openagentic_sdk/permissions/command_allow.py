@@ -24,7 +24,7 @@ from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, fed_by_find, file_edits, hazard, is_known, read_only, unwrapped
 from .rules import EDIT_TOOLS, Rule, RuleBook
-from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, Redirect, SimpleCommand, base_name
+from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, Redirect, SimpleCommand, base_name, shell_word
 from .subject import (
     HARMLESS_DEVICES,
     MAX_FOLDERS,
@@ -65,7 +65,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
         line = _plain_form(subject) or line
     if not isinstance(line, CommandLine):
         why = line.reason if line is not None else "the command is empty"
-        return Judged(False, f"the command is not simple enough to be evaluated: {why}")
+        return Judged(False, f"what the command does cannot be determined from its text: {why}")
     placed = subject.placed_commands or tuple(with_folders(line, subject.workspace.cwd))
     problem = _problem_of_line(placed, subject.workspace)
     if problem is not None:
@@ -200,7 +200,7 @@ class _JudgedCommand:
         edited = self.editing() if self.policy.mode == "acceptEdits" and not sets else None
         if edited is not None:
             return edited
-        words = " ".join((*self.command.assignments, *argv))
+        words = " ".join((*self.command.assignments, *map(shell_word, argv)))
         return refused or Judged(False, f"no rule allows: {words}")
 
     def reads(self) -> Reads | None:

@@ -196,9 +196,9 @@ def _verdict_of(hit: Met, effect: str) -> Verdict:
         return Verdict("ask", reason, "ask_rule", firm=True)
     about = f"the {effect} rule {hit.rule.text} ({hit.rule.source})"
     if hit.is_tree:
-        reason = f"it takes a folder with all its contents, and {about} covers {hit.path}"
+        reason = f"the command takes a folder with all its contents, and {about} covers {hit.path}"
         return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
-    reason = f"a word of it that only the shell can work out could be {hit.path}, which {about} covers: write it out"
+    reason = f"a word that only the shell can expand could be {hit.path}, which {about} covers: write it out"
     if effect == "deny":
         return Verdict("deny", reason, "deny_rule", hit.rule)
     return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
@@ -224,9 +224,9 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     if not isinstance(line, CommandLine):
         rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
         if rule is not None:
-            return f"the command is not simple enough to be evaluated, and {enforced_by_words(rule, confined)}"
+            return f"what the command does cannot be determined from its text, and {enforced_by_words(rule, confined)}"
     if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
-        return "only the shell can say which command this runs, and rules forbid some"
+        return "the name of a command that it runs is known only to the shell, and rules forbid some commands"
     if paths and any(access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses):
         return f"{TOO_MANY_PATHS}, and rules forbid some"
     return None
@@ -292,7 +292,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
     rule = _allow_rule(policy.allow, policy, subject)
     if rule is not None:
         return Verdict("allow", f"the allow rule {rule.text} ({rule.source}) covers it", "allow_rule", rule)
-    return Verdict("ask", f"mode {policy.mode} alone does not allow {tool}", "unsettled")
+    return Verdict("ask", f"mode {policy.mode} requires approval for {tool}", "unsettled")
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 from ..ground.text import visible
+from .programs import hazard, read_only
 from .rules import EDIT_TOOLS, TASK_TOOLS
-from .shell import CommandLine
+from .shell import CommandLine, SimpleCommand, shell_word
 from .subject import Subject
 
 MAX_OFFERS = 10
+# By these words a program is told to read what it does from its input: `kubectl apply -f -`.
+_INPUT_NAMES = frozenset({"-", "/dev/stdin"})
 
 
 def offered_rules(subject: Subject) -> tuple[str, ...]:
@@ -38,6 +41,8 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     # A glob, or what follows `cd`, means other files the next time, so no rule of words can cover just this call.
     if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
+    if any(map(_runs_its_input, line.commands)):
+        return ()
 
     def assigned(assignment: str) -> str:
         name, _, value = assignment.partition("=")
@@ -52,11 +57,13 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rules))
 
 
-def shell_word(word: str) -> str:
-    """A word in the notation of command rules."""
-    # Before a colon, a rule names a parameter: a word that ends with one is quoted.
-    is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
-    return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
+def _runs_its_input(command: SimpleCommand) -> bool:
+    """Whether a command may run what it reads (`curl x | bash`, `xargs rm < list`): a rule would allow any other input."""
+    argv = command.argv
+    is_fed = command.joined_by in ("|", "|&") or any(redirect.operator == "<" for redirect in command.redirects)
+    if not is_fed or read_only(argv, trusted=True) is not None:
+        return False
+    return hazard(argv) is not None or not _INPUT_NAMES.isdisjoint(argv[1:])
 
 
 def literal_pattern(path: str) -> str:

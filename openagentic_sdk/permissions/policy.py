@@ -119,8 +119,9 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
             "allow", f"the allow rule {rule.text} ({rule.source}) covers {places.written}", "allow_rule", rule
         )
     if not inside:
-        return Verdict("ask", f"{places.real} is outside the workspace", "path")
-    return Verdict("ask", f"mode {policy.mode} alone does not allow {verb}", "unsettled")
+        way = f"{places.written} leads to {places.real}, which" if places.others else places.real
+        return Verdict("ask", f"{way} is outside the workspace", "path")
+    return Verdict("ask", f"mode {policy.mode} requires approval for {verb}", "unsettled")
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:

@@ -42,6 +42,13 @@ def base_name(word: str) -> str:
     return word.rpartition("/")[2]
 
 
+def shell_word(word: str) -> str:
+    """A word in the notation of command rules."""
+    # Before a colon, a rule names a parameter: a word that ends with one is quoted.
+    is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
+    return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
+
+
 RESERVED_WORDS = word_set("""
     ! [[ ]] { } if then else elif fi case esac for select while until do done in function time coproc
 """)
@@ -151,6 +158,12 @@ _SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}"
 # As many consecutive ones as possible.
 _SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 
+_UNREADABLE = {
+    "<<": "a here-document",
+    "<<-": "a here-document",
+    "<<<": "a here-string",
+    "<>": "a file that is opened for reading and writing",
+}
 _REFUSED = {
     "$": "it contains an expansion ($)",
     "`": "it contains a command substitution (`)",
@@ -243,7 +256,7 @@ class _ShellReader:
             return ""
         self.at = match.end()
         if match[0][:2] in (";;", ";&"):
-            self.refusal = f"it holds {match[0]!r}"
+            self.refusal = f"it contains {match[0]!r}"
         self.in_background = self.in_background or match[0] == "&"
         return match[0]
 
@@ -312,7 +325,7 @@ class _ShellReader:
         # The text of a here-document is not on this line, and `<>` opens a file for writing although it looks like
         # reading.
         if operator in ("<<", "<<-", "<<<", "<>"):
-            self.refusal = f"it holds {operator!r}"
+            self.refusal = f"it contains {_UNREADABLE[operator]} ({operator})"
             return
         target, is_glob = self.target(operator)
         if self.refusal is not None:

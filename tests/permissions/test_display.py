@@ -33,6 +33,21 @@ class TerminalStrings(WorkspaceTestCase):
                 self.assertFalse(is_harmless(case["text"]) and case["text"] == visible(case["text"]))
                 self.assertTrue(is_harmless(visible(case["text"])), visible(case["text"]))
 
+    def test_a_question_names_the_folder_of_a_command_after_a_cd_and_where_a_link_leads(self) -> None:
+        person = Person()
+        gate = self.gate(person)
+        for cwd in ("src", "."):
+            context = {"cwd": str(self.root / cwd), "session_cwd": str(self.root), "workspace_roots": [str(self.root)]}
+            self.runner.run(gate.approve("Bash", {"command": "rm 'a b'"}, context))
+        self.runner.run(gate.approve("Read", {"file_path": "link_file_out"}, {"cwd": str(self.root)}))
+        moved, still, link = [question.details for question in person.asked]
+        self.assertEqual(moved["preview"], ["$ rm 'a b'", f"(in {self.root / 'src'})"])
+        self.assertEqual((still["preview"], still["reason"]), (["$ rm 'a b'"], "no rule allows: rm 'a b'"))
+        self.assertEqual(
+            link["reason"],
+            f"{self.root}/link_file_out leads to {self.outside}/outside.txt, which is outside the workspace",
+        )
+
     @full_size
     def test_nothing_of_the_table_gets_through_a_question_in_any_tool(self) -> None:
         for number, case in enumerate(fixture("terminal.json")):

@@ -216,6 +216,12 @@ class Offers(WorkspaceTestCase):
             ("echo $(id)", ()),
             ("for i in a; do b; done", ()),
             ("cd src && make > log", ()),
+            ("curl x | bash", ()),
+            ("bash < a.sh", ()),
+            ("ls | xargs rm", ()),
+            ("a | sudo sh", ()),
+            ("a | kubectl apply -f -", ()),
+            ("a | grep x -", ("Bash(a)", "Bash(grep x -)")),
         ]
         for command, offers in cases:
             with self.subTest(command):

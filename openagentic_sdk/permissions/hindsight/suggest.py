@@ -18,7 +18,7 @@ from ...errors import OptionsError, PermissionRuleError
 from ...ground.frozen import frozen
 from ...ground.loose import as_list
 from ...ground.patterns import regex
-from ..offers import literal_pattern, offered_rules, shell_word
+from ..offers import literal_pattern, offered_rules
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (
     CHECKERS,
@@ -36,7 +36,7 @@ from ..program_tables import (
 )
 from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
-from ..shell import CommandLine, SimpleCommand, base_name
+from ..shell import CommandLine, SimpleCommand, base_name, shell_word
 from ..subject import Subject
 from .calls import PolicyJudge, RecordedCall, RulesFor, call_context
 

@@ -45,5 +45,5 @@ def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
 
 def enforced_by_words(rule: Rule, confined: bool) -> str:
     """The reason why the words of a command must be understood if a rule forbids something."""
-    how = "only its words can be checked" if confined else "without a sandbox only its words can be checked"
-    return f"{how} the rule {rule.text} ({rule.source})"
+    where = "" if confined else "without a sandbox, "
+    return f"{where}nothing but the words of the command can be compared with the rule {rule.text} ({rule.source})"

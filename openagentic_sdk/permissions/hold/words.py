@@ -90,7 +90,7 @@ def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
     if is_closed or (name in NEVER_READS_IN and _subcommand(argv) in NEVER_READS_IN[name]):
         return None
     runs = program_of(name)
-    return f"its words do not show what {runs} reads and runs"
+    return f"the words of the command do not show what {runs} reads and runs"
 
 
 def _subcommand(argv: Sequence[str]) -> str:
