@@ -131,6 +131,22 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                     else:
                         self.assertEqual(json.dumps(answer["content"]), json.dumps({"it": value}))
 
+    async def test_no_text_of_a_form_reaches_a_terminal_as_it_came(self) -> None:
+        asked: list[str] = []
+
+        async def person(text: str, *_: Any) -> str:
+            asked.append(text)
+            return "x"
+
+        red = "\x1b[31m\u202ered"
+        for schema in ({"type": "string", "format": red}, {"enum": [red]}, {"type": "string", "pattern": red}):
+            await elicit("x", {"message": red, "requestedSchema": {"properties": {red: schema}}}, person)
+        urls = ("https://bank.example@evil.example/", "http://[x", "https://", "file:///etc/passwd")
+        answers = [(await elicit("x", {"mode": "url", "url": url}, person))["action"] for url in urls]
+        self.assertEqual(answers, ["decline", "cancel", "cancel", "cancel"])
+        self.assertIn("address of evil.example yourself", asked[-1])
+        self.assertNotRegex("".join(asked), "[\x1b\u202e]")
+
     async def test_nobody_to_ask_is_a_no_and_a_person_may_say_no(self) -> None:
         async def person(question: UserQuestion) -> str:
             return "decline"

@@ -48,7 +48,11 @@ async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, re
         details = {"mcp": {"server": server}}
     if params.get("mode") == "url":
         url = as_text(params.get("url"))
-        host = urlsplit(url).netloc if re.match(r"https?://", url) else ""
+        try:
+            # Without a user name, which could look like the host.
+            host = urlsplit(url).netloc.rpartition("@")[2] if re.match(r"https?://", url) else ""
+        except ValueError:
+            host = ""
         if not host:
             return {"action": "cancel"}
         where = f"this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
@@ -96,9 +100,11 @@ async def _fill(field: _Field, intro: str, ask: AskText, details: Mapping[str, A
         try:
             return {field.name: validate(field.read(reply), field.schema, "the answer")}
         except ToolInputError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {field.bounds() or error})"
+            problem = (
+                f"\n({without_hidden(reply)[:100]!r} does not fit: {clean_text(field.bounds() or str(error), 500)})"
+            )
         except ValueError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {clean_text(str(error), 500)})"
     return "cancel"
 
 
@@ -144,7 +150,10 @@ class _Field:
         """The question for this field."""
         title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
         about = clean_text(as_text(self.schema.get("description")), 500)
-        hints = [as_text(self.schema.get("format")), "several, with commas between them" if self._is_list else ""]
+        hints = [
+            clean_text(as_text(self.schema.get("format")), 100),
+            "several, with commas between them" if self._is_list else "",
+        ]
         if "default" in self.schema:
             hints.append(f"empty for {clean_text(str(self.schema['default']), 200)}")
         elif not self.is_required:
