@@ -12,10 +12,17 @@ from ..ground.signals import restored_at_death
 
 
 def open_streams() -> None:
-    """Open the null device for a standard stream that was closed at the start of the process; Python has None for it."""
+    """Open the null device for a standard stream that was closed at the start of the process; Python has None for it.
+
+    Make the others blocking: the program that started this process may have set them otherwise, and a full pipe would then
+    be an error.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
+        elif sys.platform != "win32":
+            with suppress(OSError, ValueError, AttributeError):  # a stream of an embedding program may have no file
+                os.set_blocking(getattr(sys, name).fileno(), True)
 
 
 def flush_or_discard(stream: TextIO) -> OSError | None:

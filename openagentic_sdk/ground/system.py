@@ -17,6 +17,7 @@ _WAYS_OUT = {
     "ENAMETOOLONG": "choose a shorter path",
     "ENOSPC": "free some space",
     "EDQUOT": "free some space, or raise the quota",
+    "EFBIG": "raise the limit of the size of files (ulimit -f), or choose another file system",
     "EROFS": "choose a place that can be written to",
     "EACCES": "change the permissions, or choose another place",
     "EPERM": "change the permissions, or choose another place",
@@ -32,6 +33,16 @@ def os_reason(error: OSError) -> str:
     way_out = _WAYS_OUT.get(errno.errorcode.get(error.errno or 0, ""))
     reason = error.strerror or str(error)
     return reason if way_out is None else f"{reason}: {way_out}"
+
+
+def more_room() -> str:
+    """How a file that was written in part gets room for the rest."""
+    try:
+        import resource  # here: Windows has none, and no such limit
+    except ImportError:
+        return "free some space"
+    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    return "raise the limit of the size of files (ulimit -f)" if is_limited else "free some space"
 
 
 def reason_of(error: Exception) -> str:

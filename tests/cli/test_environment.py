@@ -19,6 +19,7 @@ from typing import Any
 
 from openagentic_sdk.cli.loop import run_async
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.cli.streams import open_streams
 from openagentic_sdk.ground.system import user_home
 from tests.size import full_size
 
@@ -103,6 +104,19 @@ class OddProcess(unittest.TestCase):
             for stream in opened:
                 stream.close()
         self.assertEqual((code, len(opened)), (0, 3))
+
+    @unittest.skipIf(sys.platform == "win32", "Windows has no such pipes")
+    def test_standard_streams_that_another_program_made_non_blocking_wait_again(self) -> None:
+        reads, writes = os.pipe()
+        os.set_blocking(writes, False)
+        before, sys.stdout = sys.stdout, open(writes, "w", encoding="utf-8")  # noqa: SIM115
+        try:
+            open_streams()
+            self.assertTrue(os.get_blocking(writes))
+        finally:
+            sys.stdout.close()
+            sys.stdout = before
+            os.close(reads)
 
     def test_a_working_folder_that_was_removed_is_one_sentence(self) -> None:
         gone = self.folder / "gone"

@@ -375,8 +375,8 @@ SABOTAGES = (
     Sabotage(
         "the error of an abandoned writer says that it can be retried",
         "sessions/log/file.py",
-        '"open the session again" if self._unusable else "free some space and try again"',
-        '"free some space and try again"',
+        '"open the session again" if self._unusable else f"{more_room()} and try again"',
+        'f"{more_room()} and try again"',
         (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
     ),
 )

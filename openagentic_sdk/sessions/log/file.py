@@ -22,7 +22,7 @@ from ...errors import ConcurrencyError, SessionLockedError, SessionNotFoundError
 from ...events import Event, LogRecovered
 from ...ground.clock import Clock
 from ...ground.disk import Disk, write_durably
-from ...ground.system import BINARY, NO_FOLLOW, os_reason
+from ...ground.system import BINARY, NO_FOLLOW, more_room, os_reason
 from ...serialization import dumps_fields, dumps_time, encode_events
 from ..core import SessionWriter
 from ..folds.view import KeptView
@@ -258,7 +258,7 @@ class LogWriter(SessionWriter):
             )
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
-        todo = "open the session again" if self._unusable else "free some space and try again"
+        todo = "open the session again" if self._unusable else f"{more_room()} and try again"
         return StorageError(
             f"session {self.session_id!r} {what}: {error.strerror or error}; {todo}",
             session_id=self.session_id,

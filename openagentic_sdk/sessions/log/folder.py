@@ -133,7 +133,7 @@ def build_folder(
             f"session {name!r} cannot be created: its files in {str(parent)[:80]!r}... would have paths of more than "
             f"{_most_path_chars()} bytes: choose a shorter folder"
         )
-    with storage_errors(name, "cannot be created"):
+    with storage_errors(name, f"cannot be created in {str(parent)!r}"):
         if folder.exists():
             raise _name_taken_error(folder)
         # Created one by one, each synced into its parent: `makedirs` would leave a new store that a power failure can
