@@ -12,8 +12,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from ..errors import RunLostError, SessionError
+from ..errors import RunLostError, SessionError, StorageError
 from ..ground.backoff import Backoff
+from ..ground.system import start_daemon
 from .queue import Queue
 from .record import FleetRun
 
@@ -93,8 +94,12 @@ class Heart:
         with self._changed:
             self._leases[lease.run.id] = lease
             if not self._running:
+                try:
+                    start_daemon(self._run, "openagentic-fleet-lease")
+                except StorageError:
+                    del self._leases[lease.run.id]
+                    raise
                 self._running = True
-                threading.Thread(target=self._run, name="openagentic-fleet-lease", daemon=True).start()
 
     def drop(self, lease: Lease) -> None:
         """Stop renewing this lease."""

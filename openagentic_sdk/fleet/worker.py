@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..ground.backoff import Backoff
+from ..ground.system import require_threads
 from ..ground.threads import KeptThreads, running_loop, settled
 from ..kernel.recorder import off_loop
 from .execute import carry_out
@@ -87,6 +88,7 @@ class Worker:
     async def work(self, *, until_idle: bool = False) -> None:
         """Work until `drain`, or with `until_idle` until no run is due. On cancellation, hand back the runs first."""
         running_loop("a worker")
+        require_threads("a worker")
         threads = KeptThreads()  # for the queue's many short calls
         threads.use()
         news: asyncio.Future[bool] | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import os
 import sys
+import threading
+from collections.abc import Callable
 
-from ..errors import OptionsError
+from ..errors import EventLoopError, OptionsError, StorageError
 
 # Flags of `os.open` that not every system has.
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
@@ -26,6 +29,27 @@ _WAYS_OUT = {
     "ENOLCK": "choose a place on a file system that supports locks",
     "ENOTDIR": "choose a path that leads through folders only",
 }
+
+
+def require_threads(what: str) -> None:
+    """Raise `EventLoopError` in an interpreter without daemon threads, as isolated subinterpreters are by default."""
+    are_allowed = getattr(_thread, "daemon_threads_allowed", None)  # from Python 3.12 on
+    if are_allowed is not None and not are_allowed():
+        raise EventLoopError(
+            f"{what} needs daemon threads, and this subinterpreter allows none: use the main interpreter, another thread, "
+            "or a pool of processes"
+        )
+
+
+def start_daemon(work: Callable[[], None], name: str) -> None:
+    """Start a daemon thread. Raises `StorageError` if none can start: without it, the process would lose its leases."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise StorageError(
+            f"the thread {name!r} cannot be started ({error}): raise the limit of threads (ulimit -u), or leave the "
+            "subinterpreter"
+        ) from error
 
 
 def os_reason(error: OSError) -> str:

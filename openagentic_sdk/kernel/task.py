@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..errors import QuestionOpenError
 from ..events import AnyEvent, Result, UserQuestion
 from ..ground.frozen import changed
+from ..ground.system import require_threads
 from ..ground.threads import KeptThreads, running_loop, settled, wait_until
 from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
@@ -48,6 +49,7 @@ class RunTask:
         `QuestionOpenError` for a prompt that may not close the open questions; then nothing has happened.
         """
         running_loop("a run")
+        require_threads("a run")
         channel = EventChannel[Any]()
         if prompt is None:
             request = replace(request, request_id=None)  # without a prompt there is nothing to identify

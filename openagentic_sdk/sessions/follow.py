@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from ..errors import SessionError, SessionLockedError
 from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
+from ..ground.system import require_threads
 from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
 from .folds.standing import LEFT_STATES, ROW_STATES, is_end
@@ -487,6 +488,7 @@ _LOCK = Lock()
 def watch_of(store: SessionStore) -> Watch:
     """The watch of this store in this event loop. Raises `EventLoopError` if none is running."""
     loop = running_loop("follow()")
+    require_threads("follow()")
     with _LOCK:
         watches = _WATCHES.get(store, ())
         watch = next((watch for watch in watches if watch.loop is loop), None)

@@ -7,6 +7,8 @@ import contextvars
 import gc
 import os
 import re
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -14,6 +16,7 @@ from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
 from openagentic_sdk.ground.threads import KeptThreads, run_in_thread, start_thread
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import PACKAGE, ROOT
+from tests.size import full_size
 
 WAIT_S = 120  # bounds failures only
 _word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="")
@@ -116,6 +119,24 @@ class KeptThreadsTest(unittest.IsolatedAsyncioTestCase):
         threads.close()
         await run_in_thread(lambda: None, keep=True)
         self.assertEqual(self.left(), [])
+
+    @full_size
+    def test_an_interpreter_without_daemon_threads_is_refused_in_one_sentence(self):
+        script = (
+            "import asyncio\nfrom openagentic_sdk import OpenAgenticOptions, run\n"
+            "from openagentic_sdk.errors import EventLoopError\nfrom openagentic_sdk.testing import ScriptedProvider\n"
+            "options = OpenAgenticOptions(provider=ScriptedProvider(['x']), model='m', session_store='memory:')\n"
+            "try:\n    asyncio.run(run(prompt='hi', options=options))\n"
+            "except EventLoopError as error:\n    print(error, flush=True)\n"
+        )
+        outer = (
+            "import sys\ntry:\n    import _interpreters\nexcept ImportError:\n    sys.exit(77)\n"
+            f"print(_interpreters.exec(_interpreters.create('isolated'), {script!r}) or 'ended')\n"
+        )
+        done = subprocess.run([sys.executable, "-c", outer], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+        if done.returncode == 77:
+            self.skipTest("this Python has no module _interpreters")
+        self.assertRegex(done.stdout, r"^a run needs daemon threads, and this subinterpreter allows none: .*\nended\n$")
 
     def test_threads_that_nobody_closes_end_with_whoever_holds_them(self):
         async def forget() -> threading.Thread:

@@ -153,13 +153,6 @@ class HeartCondition:
         self.run, self.due_at = None, float("inf")
 
 
-class HeartThread:
-    """The thread of a heart."""
-
-    def __init__(self, target: Any, **how: object) -> None:
-        self.start = lambda: target.__self__._changed.begin(target)
-
-
 class HostFile:
     """The database as one host reaches it: never again once it is dead, and not while the network is parted."""
 
@@ -780,11 +773,8 @@ def _on_hosts(hosts: Hosts) -> Iterator[None]:
         (backoff, "os", SimpleNamespace(urandom=hosts.rng.randbytes)),
         (worker, "time", SimpleNamespace(monotonic=hosts.times.now)),
         (standing, "time", SimpleNamespace(time=hosts.times.wall)),
-        (
-            lease,
-            "threading",
-            SimpleNamespace(Condition=lambda: HeartCondition(hosts.host), Thread=HeartThread, Lock=threading.Lock),
-        ),
+        (lease, "start_daemon", lambda work, name: work.__self__._changed.begin(work)),
+        (lease, "threading", SimpleNamespace(Condition=lambda: HeartCondition(hosts.host), Lock=threading.Lock)),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     try:

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -117,16 +115,6 @@ class ModelledStore(Modelled, PostgresSessionStore):  # type: ignore[misc]
     """A store on the modelled Postgres server."""
 
 
-class NoThread:
-    """A thread whose work the schedule does itself, at its turn."""
-
-    def __init__(self, **how: object) -> None:
-        """Do nothing."""
-
-    def start(self) -> None:
-        """Do nothing."""
-
-
 @contextmanager
 def in_place_of_the_real(times: Times) -> Iterator[None]:
     """Let all processes use a modelled driver and the clock of the schedule."""
@@ -136,7 +124,7 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
         (holders, "_folder", _folder),
         (redis_listed, "LISTED_UNASKED", 1),  # the index of words is used for lists of two sessions
         *((module, "time", times) for module in (link, postgres, redis_link, holders, news)),
-        (news, "threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread})),
+        (news, "start_daemon", lambda work, name: None),  # a thread, whose work the schedule does itself, at its turn
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in stands_in]
     try:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SessionError
+from ...ground.system import start_daemon
 from ..log.lock import LeaseFile, living_holder
 
 LEASE_S = 15.0
@@ -57,10 +58,11 @@ class Holder:
         with self._guard:
             if time.monotonic() - self._renewed > BEAT_S:
                 self._beat()
-            self._claims.add((key, epoch))
             if not self._beating:
+                # First: if no thread can start, nothing is claimed that nobody would renew.
+                start_daemon(self._run, "openagentic-lease")
                 self._beating = True
-                threading.Thread(target=self._run, name="openagentic-lease", daemon=True).start()
+            self._claims.add((key, epoch))
 
     def drop(self, key: Any, epoch: int) -> None:
         """Announce that this process no longer holds the session."""

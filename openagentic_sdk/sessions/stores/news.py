@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from ...errors import SessionError
+from ...ground.system import start_daemon
 
 POLL_S = 1.0
 # For servers without notifications: a standby, or a pooler that shares connections between transactions.
@@ -95,8 +96,8 @@ class News:
             self._begin({name: entry for name, entry in entries.items() if entry.last_seq < 0})
             with self._changed:
                 if not self._running:
+                    start_daemon(self._run, "openagentic-news")
                     self._running = True
-                    threading.Thread(target=self._run, name="openagentic-news", daemon=True).start()
                 return self._changed.wait_for(sessions_with_news, max(0.0, deadline - time.monotonic()))
         finally:
             with self._changed:

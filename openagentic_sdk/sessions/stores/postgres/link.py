@@ -203,8 +203,10 @@ class Notifier:
             self._waiting.add(session_id)
             self._changed.notify()
             if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="openagentic-notify", daemon=True).start()
+                # The append is stored: if no thread can start, the followers poll.
+                with suppress(RuntimeError):
+                    threading.Thread(target=self._run, name="openagentic-notify", daemon=True).start()
+                    self._running = True
 
     def close(self) -> None:
         """Discard unsent notifications: followers also poll."""
