@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
-from openagentic_sdk.fleet.execute import carry_out
+from openagentic_sdk.fleet.execute import _leave, carry_out
 from openagentic_sdk.fleet.lease import Heart, Lease
 from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, RunOutcome
@@ -497,6 +498,24 @@ class QueueTest(FleetTest):
             self.assertEqual(heart.leases(), [])
 
         asyncio.run(wait())
+
+    def test_the_outcome_of_a_run_whose_session_cannot_be_read_is_written_without_what_it_used(self) -> None:
+        if not isinstance(self.store, SqliteSessionStore):
+            self.skipTest("it damages the file of an SQLite store")
+        run_id, path = self.pay("k"), self.store.path
+
+        async def leave() -> bool:
+            claimed = self.fleet.queue.claim(ANYBODY)
+            assert claimed is not None
+            self.store.create_session(session_id=claimed.session)
+            self.store.append_event(claimed.session, UserMessage("hi"))
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute("UPDATE events SET data = 'damaged'")
+            lease = Lease(claimed, 30.0, elapsed_s(), elapsed_s)
+            return await _leave(self.fleet, lease, RunOutcome("failed", "error", "gone"), 0)
+
+        self.assertTrue(asyncio.run(leave()))
+        self.assertEqual((self.status(run_id).state, self.status(run_id).error), ("failed", "gone"))
 
     def test_a_lease_ends_early_enough_to_stop_and_is_not_renewed_once_it_has_ended(self) -> None:
         self.pay("k")

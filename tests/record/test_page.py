@@ -6,11 +6,13 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.parts.record.bundle import read_bundle
+from openagentic_sdk.parts.record.bundle import bundle_of, read_bundle
+from openagentic_sdk.parts.record.commit import leaves
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.signers import SshKey, Trust
 from openagentic_sdk.parts.record.verify import verify_record
+from openagentic_sdk.serialization import event_to_dict
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.viewer.page import build_record_page
 from tests.browser import browser, needs_browser
@@ -39,6 +41,15 @@ class Page(RecordCase):
         self.assertEqual(
             (page.count("</script>"), "default-src 'none'" in page, "<script>window" in page), (2, True, False)
         )
+
+    def test_the_texts_of_events_that_nobody_signed_are_in_it_too(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        events = store.read_events("s")
+        rows = bundle_of("s", events)["events"]
+        self.assertEqual([row["event"] for row in rows], [*map(event_to_dict, events)])
+        self.assertEqual([row["leaves"] for row in rows], [[["", text, None] for _, text in leaves(e)] for e in events])
+        self.assertIn("leaves", build_record_page("s", iter(events)))
 
     @needs_browser
     @unittest.skipUnless(HAS_SSH, "needs ssh-keygen")
