@@ -52,7 +52,7 @@ def read_named(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 def _read_at_most(file: BinaryIO, max_bytes: int) -> bytes:
     # One byte more than allowed shows that the file is too large, without reading all of it.
-    data = file.read(max_bytes + 1)
+    data = file.read(max_bytes + 1) or b""  # None if a file that would make us wait has nothing yet
     if len(data) > max_bytes:
         raise ValueError(f"it is larger than {max_bytes} bytes")
     return data

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..ground.disk import read_regular
 from ..ground.text import visible, visible_lines
 
 MAX_DIFF_LINES = 400
@@ -45,7 +46,9 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
             if file.is_file() and file.stat().st_size > MAX_FILE_BYTES:
                 note = ["(replaces a file that is too big to compare)"]
             elif file.is_file():
-                old = file.read_text(encoding="utf-8", errors="replace")
+                # Some regular files of the kernel, such as /proc/kmsg, make their reader wait or have no end.
+                text = read_regular(file, MAX_FILE_BYTES).decode("utf-8", "replace")
+                old = text.replace("\r\n", "\n").replace("\r", "\n")
         return [visible(path), *note, *_diff(old, new)]
     if tool == "WebFetch":
         return [visible(str(input.get("url", "")))]

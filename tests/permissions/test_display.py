@@ -89,7 +89,8 @@ class Previews(WorkspaceTestCase):
         self.assertEqual(lines[2:4], ["-old", "+new"])
 
     def test_a_device_or_pipe_is_not_read_for_a_diff(self) -> None:
-        self.assertEqual(preview("Write", {"file_path": "/dev/zero", "content": "x"}, "/")[-1], "+x")
+        for path in ("/dev/zero", "/proc/kmsg", "/proc/self/pagemap"):  # the last two count as regular files
+            self.assertEqual(preview("Write", {"file_path": path, "content": "x"}, "/")[-1], "+x")
 
     def test_an_address_and_what_an_unknown_tool_gets_are_shown(self) -> None:
         self.assertEqual(preview("WebFetch", {"url": "https://a.example/x"}, "/"), ["https://a.example/x"])

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
-from ...ground.disk import is_within, walk
+from ...ground.disk import is_within, read_regular, walk
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.system import user_home
@@ -256,12 +256,11 @@ def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str
 
 def _lines(path: str) -> list[str] | None:
     try:
-        if os.path.islink(path) or os.path.getsize(path) > _MAX_DIFFED_BYTES:
+        if os.path.islink(path):
             return None
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_regular(path, _MAX_DIFFED_BYTES)
     except FileNotFoundError:
         return []
-    except OSError:
+    except (OSError, ValueError):
         return None
     return None if b"\0" in data else data.decode("utf-8", "replace").splitlines()
