@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from collections.abc import Sequence
 from pathlib import Path
 
-from openagentic_sdk.cli.commands.chat import _LiveChat
+from openagentic_sdk.cli.commands.chat import _History, _LiveChat
 from openagentic_sdk.cli.output.diffs import diff_rows
 from openagentic_sdk.cli.output.palette import TRUE_COLOUR, codes, colour_depth
 from openagentic_sdk.cli.output.terminal import Screen
@@ -276,6 +278,27 @@ class Asked(unittest.TestCase):
 
         self.assertEqual(asyncio.run(answered(Key("text", "n too slow"), Key("enter"))), "no too slow")
         self.assertEqual(asyncio.run(answered(Key("text", "y"), Key("enter"), Key("text", "n"))), "yes")
+
+
+class History(unittest.TestCase):
+    def test_the_file_keeps_the_newest_inputs_up_to_a_size_and_none_that_is_too_long(self) -> None:
+        home = self.enterContext(tempfile.TemporaryDirectory())
+        before = os.environ.get("OPENAGENTIC_SDK_HOME")
+        os.environ["OPENAGENTIC_SDK_HOME"] = home
+        try:
+            history = _History("work")
+        finally:
+            del os.environ["OPENAGENTIC_SDK_HOME"]
+            if before is not None:
+                os.environ["OPENAGENTIC_SDK_HOME"] = before
+        texts = [f"{number} é" + "x" * 60_000 for number in range(20)]
+        for text in [*texts, "y" * 100_000]:
+            history.add(text)
+        self.assertEqual(history.read(), texts[-17:])
+        (path,) = Path(home, "history").iterdir()
+        self.assertLess(path.stat().st_size, 1 << 20)
+        path.write_bytes(path.read_bytes() * 3)
+        self.assertEqual(history.read()[-17:], texts[-17:])
 
 
 class Leaving(unittest.TestCase):

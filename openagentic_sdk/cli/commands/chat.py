@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -50,6 +51,8 @@ from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 _HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ continues"
 _HINT = "/help lists commands · Ctrl-C stops the turn · Ctrl-D leaves"
 MAX_HISTORY = 1_000
+MAX_HISTORY_BYTES = 1 << 20
+MAX_ENTRY_BYTES = 1 << 16
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -266,17 +269,23 @@ class _History:
         if self._path is None:
             return []
         try:
-            lines = self._path.read_text(encoding="ascii").splitlines()[-MAX_HISTORY:]
+            with self._path.open("rb") as file:
+                start = max(file.seek(0, os.SEEK_END) - MAX_HISTORY_BYTES, 0)
+                file.seek(start)
+                lines = file.read(MAX_HISTORY_BYTES).splitlines()[bool(start) :][-MAX_HISTORY:]
             texts = [json.loads(line) for line in lines]
         except (OSError, ValueError):
             return []
         return [text for text in texts if isinstance(text, str)]
 
     def add(self, text: str) -> None:
-        """Add an entry. Does nothing if the home folder is not writable."""
-        if self._path is None or not text.strip():
+        """Add an entry. Does nothing for a text that is too long, or if the home folder is not writable."""
+        if self._path is None or not text.strip() or len(json.dumps(text)) > MAX_ENTRY_BYTES:
             return
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            texts = [*self.read(), text][-MAX_HISTORY:]
-            write_for_one(self._path, "".join(json.dumps(each) + "\n" for each in texts))
+            lines = [json.dumps(each) + "\n" for each in [*self.read(), text][-MAX_HISTORY:]]
+            excess = sum(map(len, lines)) - MAX_HISTORY_BYTES
+            while excess > 0:
+                excess -= len(lines.pop(0))
+            write_for_one(self._path, "".join(lines))
