@@ -17,6 +17,7 @@ from ..ground.text import on_one_line
 from .actions import ActionList
 from .exits import OK
 from .output.terminal import Screen
+from .streams import read_stdin
 
 
 def add_rules(actions: ActionList) -> None:
@@ -98,7 +99,7 @@ async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
             args.name,
             args.cron,
             args.agent,
-            sys.stdin.read() if args.prompt == "-" else args.prompt,
+            read_stdin() if args.prompt == "-" else args.prompt,
             zone=args.zone,
             **run_wishes(args),
         )

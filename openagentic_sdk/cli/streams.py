@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from ..errors import OptionsError
 from ..ground.signals import restored_at_death
+
+MAX_INPUT_CHARS = 16 << 20
 
 
 def open_streams() -> None:
@@ -23,6 +26,20 @@ def open_streams() -> None:
         elif sys.platform != "win32":
             with suppress(OSError, ValueError, AttributeError):  # a stream of an embedding program may have no file
                 os.set_blocking(getattr(sys, name).fileno(), True)
+
+
+def read_stdin() -> str:
+    """All of standard input, with U+FFFD for invalid bytes. Raises `OptionsError` if it is too long."""
+    reconfigure = getattr(sys.stdin, "reconfigure", None)  # replaced streams of an embedding program lack it
+    if reconfigure is not None:
+        with suppress(OSError):  # something was read from it before
+            reconfigure(errors="replace")
+    text = sys.stdin.read(MAX_INPUT_CHARS + 1)
+    if len(text) > MAX_INPUT_CHARS:
+        raise OptionsError(
+            f"standard input is longer than {MAX_INPUT_CHARS:,} characters: write it to a file, and name that in the prompt"
+        )
+    return text
 
 
 def flush_or_discard(stream: TextIO) -> OSError | None:

@@ -19,7 +19,8 @@ from typing import Any
 
 from openagentic_sdk.cli.loop import run_async
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.cli.streams import open_streams
+from openagentic_sdk.cli.streams import MAX_INPUT_CHARS, open_streams, read_stdin
+from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.ground.system import user_home
 from tests.size import full_size
 
@@ -117,6 +118,17 @@ class OddProcess(unittest.TestCase):
             sys.stdout.close()
             sys.stdout = before
             os.close(reads)
+
+    def test_standard_input_is_read_up_to_a_size_and_whatever_its_bytes(self) -> None:
+        before = sys.stdin
+        try:
+            sys.stdin = io.TextIOWrapper(io.BytesIO(b"tea\xff"), "utf-8")
+            self.assertEqual(read_stdin(), "tea\ufffd")
+            sys.stdin = io.StringIO("x" * (MAX_INPUT_CHARS + 1))
+            with self.assertRaisesRegex(OptionsError, "standard input is longer than 16,777,216 characters: write it "):
+                read_stdin()
+        finally:
+            sys.stdin = before
 
     def test_a_working_folder_that_was_removed_is_one_sentence(self) -> None:
         gone = self.folder / "gone"

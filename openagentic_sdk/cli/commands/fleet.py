@@ -26,7 +26,7 @@ from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
-from ..streams import flush_or_discard
+from ..streams import flush_or_discard, read_stdin
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
 async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
     run_id = await fleet.enqueue(
         args.agent,
-        sys.stdin.read() if args.prompt == "-" else args.prompt,
+        read_stdin() if args.prompt == "-" else args.prompt,
         session=args.session,
         request_id=args.request_id,
         run_at=args.run_at,

@@ -22,6 +22,7 @@ from ..output.render import EventPrinter
 from ..output.terminal import Screen
 from ..output.turn import Countdown, JsonPrinter, ResultPrinter, Turn
 from ..stored.stores import store_flag
+from ..streams import read_stdin
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _MAX_SCHEMA_BYTES = 4 << 20
@@ -96,7 +97,7 @@ def _read_prompt(args: argparse.Namespace) -> str:
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
             raise OptionsError(f'no prompt was given: write openagentic-sdk run "..."{other}')
-        prompt = sys.stdin.read()
+        prompt = read_stdin()
     if not prompt.strip():
         raise OptionsError(f"the prompt is empty: describe the task{other}")
     return prompt

@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 
 from ...errors import (
     ConcurrencyError,
@@ -18,7 +17,8 @@ from ...errors import (
     SessionLockedError,
     StorageError,
 )
-from ...ground.system import user_name
+from ...ground.disk import read_named
+from ...ground.system import reason_of, user_name
 from ...ground.text import on_one_line
 from ...ground.words import plural
 from ...parts.record.erase import erase, finish_each, has_unfinished_erasure, unfinished_erasures
@@ -30,6 +30,7 @@ from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import ID_HELP, Progress, add_id, find_session, span_s, store_flag
 
+_MAX_TEXT_BYTES = 16 << 20
 _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
 
@@ -159,9 +160,11 @@ def _field(text: str) -> tuple[int, str]:
 
 def _text(path: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise OptionsError(f"the text in {path} cannot be read: {error.strerror or error}") from None
+        data = sys.stdin.buffer.read(_MAX_TEXT_BYTES + 1) if path == "-" else read_named(path, _MAX_TEXT_BYTES)
+        if len(data) > _MAX_TEXT_BYTES:
+            raise ValueError(f"it is larger than {_MAX_TEXT_BYTES} bytes")
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"the text in {path} cannot be read: {reason_of(error)}") from None
     text = data.decode("utf-8", "surrogateescape").strip()
     if not text:
         raise OptionsError(f"{path} contains no text to erase")

@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidEventError, OptionsError, SessionError
+from ...errors import OptionsError, SessionError
 from ...events import Event
+from ...ground.disk import read_named
 from ...ground.system import reason_of
 from ...ground.text import on_one_line
 from ...parts.record.bundle import read_bundle
@@ -25,6 +26,8 @@ from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
 from ..output.terminal import Screen
 from .stores import NEWEST, add_id, find_session
+
+_MAX_RECEIPT_BYTES = 1 << 20
 
 
 def add_actions(actions: ActionList) -> None:
@@ -110,8 +113,8 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _receipt(path: str) -> Mapping[str, Any]:
     try:
-        receipt = loads_json(Path(path).read_bytes())
-    except (OSError, InvalidEventError) as error:
+        receipt = loads_json(read_named(path, _MAX_RECEIPT_BYTES))
+    except (OSError, ValueError) as error:
         raise OptionsError(f"the receipt {path} cannot be read: {reason_of(error)}") from None
     if not isinstance(receipt, dict):
         raise OptionsError(f"{path} is not a receipt: `sessions sign --json` prints one")
