@@ -29,6 +29,7 @@ from ..guards.source import PACKAGE, ROOT, modules_with, nodes_of
 # The modules that register finalizers, with the ways in which they may.
 FINALIZERS = {
     ("openagentic_sdk.ground.garbage", "weakref.finalize"),  # delegates to a thread
+    ("openagentic_sdk.kernel.opening", "when_collected"),
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
     ("openagentic_sdk.server.contract.client", "when_collected"),
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
@@ -37,7 +38,7 @@ FINALIZERS = {
     ("openagentic_sdk.tools.shell.background", "when_collected"),
     ("openagentic_sdk.tools.shell.file_policy", "when_collected"),
 }
-OWNERS = {"Client", "HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp"}
+OWNERS = {"Client", "HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp", "_OpenRun"}
 # Locks that the walk does not take, because they need a Postgres server.
 NOT_TAKEN = {
     "openagentic_sdk.sessions.stores.postgres.link",
@@ -253,6 +254,7 @@ def _walk() -> None:
 
     from openagentic_sdk import open_store
     from openagentic_sdk.events import UserMessage
+    from openagentic_sdk.kernel.opening import _OpenRun
     from openagentic_sdk.kernel.tool import RunResources
     from openagentic_sdk.providers.wire.http import HttpTransport
     from openagentic_sdk.providers.wire.timeouts import Timeouts
@@ -312,6 +314,17 @@ def _walk() -> None:
     def forgotten_client() -> object:
         return Client(url)
 
+    class Recorder:
+        """Whatever the writer of a run is noted for."""
+
+    def forgotten_run() -> object:
+        async def note() -> object:
+            store, recorder = open_store("memory:"), Recorder()
+            _OpenRun.note(recorder, store.open_writer(store.create_session()))  # type: ignore[arg-type]
+            return recorder
+
+        return asyncio.run(note())
+
     from http.client import HTTPConnection
 
     from openagentic_sdk.providers.wire.http import read_url
@@ -333,6 +346,7 @@ def _walk() -> None:
                     forgotten_shells,
                     forgotten_temp,
                     forgotten_client,
+                    forgotten_run,
                 )
             ]
         )
