@@ -1,8 +1,9 @@
 """Rewrite a compound command line as a plain one that runs at least the same commands.
 
-Groups, `if`, `for` over words that are written out, `while read`, here-strings, `$HOME`, `$PWD` and, in an echo, variables
-and the output of commands are replaced, and every command is listed, whether or not its condition holds. The result is read
-by `parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the line itself.
+Groups, `if`, `for` over words that are written out, `while read`, here-strings and here-documents, `$HOME`, `$PWD` and, in
+an echo, variables and the output of commands are replaced, and every command is listed, whether or not its condition holds.
+The result is read by `parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the
+line itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import partial
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from .programs import hazard
 from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, hidden_character, parse_command
 
 _MAX_LOOP_WORDS = 20
@@ -32,6 +34,9 @@ _PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]
 _WRITTEN_OUTPUT = regex(_OUTPUT)
 _SOURCE = regex(r"[ \t]*<(?![<>&(])")
 _HERE_STRING = regex(r"<<<[ \t]*")
+_HERE_DOCUMENT = regex(r"<<(-?)[ \t]*(?:([A-Za-z_]\w*)|'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\")(?=[ \t\n;|&>])", re.ASCII)
+# What may follow on the line of a here-document: nothing that could hide where the line ends.
+_REST_OF_LINE = regex(r"[\w ./:=@%+,;|&>-]*\n", re.ASCII)
 _OF_ENVIRONMENT = regex(r"[A-Z_][A-Z0-9_]*")
 _NUMBER = r"(0|[1-9][0-9]{0,2})"
 _RANGE = regex(rf"(?:\{{{_NUMBER}\.\.{_NUMBER}\}}|\$\(seq (?:{_NUMBER} )?{_NUMBER}\))(?=[\s;])")
@@ -209,7 +214,7 @@ class _CompoundReader:
         words: list[str] = []
         pieces: list[str] = []
         program = ""
-        is_target = False
+        is_target = is_fed = False
         while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
             here = _HERE_STRING.match(self.text, self.at)
             if here is not None:  # a text as input
@@ -218,6 +223,14 @@ class _CompoundReader:
                 self.at = here.end()
                 if "$" in self.next_word():
                     raise _Refused
+                is_fed = True
+                pieces.append(" ")
+                continue
+            if self.text.startswith("<<", self.at):
+                if self.text[self.at - 1].isdigit() or is_target:
+                    raise _Refused
+                self.cut_here_document()
+                is_fed = True
                 pieces.append(" ")
                 continue
             redirect = _REDIRECT.match(self.text, self.at)
@@ -240,7 +253,25 @@ class _CompoundReader:
             if len(words) != 4 or words[3] != "]]" or not _TESTS.fullmatch(words[1]) or IS_GLOB.search(words[2]):
                 raise _Refused
             pieces = [f"[ {words[1]} {words[2]} ]"]
-        self.add("".join(pieces).strip())
+        command = "".join(pieces).strip()
+        # A rule about `bash` alone was not written for this text.
+        if is_fed and _may_run_its_input(command):
+            raise _Refused
+        self.add(command)
+
+    def cut_here_document(self) -> None:
+        """Remove a here-document, the text of which is only input, from the line."""
+        operator = _matched(_HERE_DOCUMENT.match(self.text, self.at))
+        dash, plain, *quoted = operator.groups()
+        begin = _matched(_REST_OF_LINE.match(self.text, operator.end())).end()
+        tabs = r"\t*" if dash else ""
+        last_line = re.compile(f"^{tabs}{plain or quoted[0] or quoted[1]}$", re.MULTILINE)
+        end = _matched(last_line.search(self.text, begin))
+        # In a loop it would be read again, and without quotes around its word bash expands it.
+        if self.depth or (plain and not {"$", "`", "\\"}.isdisjoint(self.text[begin : end.start()])):
+            raise _Refused
+        self.text = self.text[:begin] + self.text[end.end() + 1 :]
+        self.at = operator.end()
 
     def substituted(self, word: str, program: str) -> str:
         """A word with the values of its variables."""
@@ -311,6 +342,11 @@ class _CompoundReader:
         match = _matched(_WORD.match(self.text, self.at))
         self.at = match.end()
         return match[0]
+
+
+def _may_run_its_input(command: str) -> bool:
+    line = parse_command(command)
+    return not isinstance(line, CommandLine) or any(hazard(each.argv) is not None for each in line.commands)
 
 
 def _numbers(first: str | None, last: str | None, start: str | None, end: str | None) -> list[str]:

@@ -86,6 +86,13 @@ def _command(rng: random.Random, depth: int) -> str:
                     "for f in {1..3}; do b $f; done",
                     "'for' f in a",
                     "\\if a",
+                    "b <<E\nx\nE",
+                    "b x <<'E' | c\n$(d) `e`\nE \nE\n",
+                    'b <<-"E" && c\n\tE',
+                    "b <<E\n$(c)\nE",
+                    "b <<E\nx\nE ",
+                    "b <<'E'; c 'x\ny'\nE",
+                    "b <<'E'\nx\ndone\nE\nc",
                 )
             )
     name = rng.choice(
@@ -158,6 +165,18 @@ class CompoundTable(WorkspaceTestCase):
             ("allow", "grep x <<< 'x y'; for i in {3..1}; do echo $i; done; for i in $(seq 2); do echo $i; done"),
             ("ask", "sh <<< 'rm x'"),
             ("ask", "cat <<< $(rm x)"),
+            ("allow", "cat <<'E' | wc -l; ls\n$(rm x)\nE \nE\nls"),
+            ("allow", "grep x <<-E\n\tit's x\n\tE"),
+            ("ask", "cat <<E\n$(rm x)\nE"),
+            ("ask", "cat <<E\nx\\\nE\nrm x\nE"),
+            ("ask", "cat <<'E'\nx\nE\nrm x"),
+            ("ask", "cat <<'E'; ls 'a\nE\nb'"),
+            ("ask", "cat <<'E'\nx\nE "),
+            ("ask", "cat <<A <<B\nA\nB"),
+            ("ask", "for i in 1 2; do cat <<E\nx\nE\ndone"),
+            ("ask", "bash <<'E'\nrm x\nE"),
+            ("ask", "cat link_file_out - <<'E'\nx\nE"),
+            ("ask", "cat > src/new.py <<'E'\nx\nE"),
             ("ask", "for i in {1..99}; do ls; done"),
             ("ask", "for i in $(seq 1 2; rm x); do ls; done"),
             ("allow", "( (ls) )"),
@@ -185,6 +204,26 @@ class CompoundTable(WorkspaceTestCase):
         ):
             with self.subTest(command=command[:60]):
                 self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
+
+    def test_a_here_document_is_written_as_by_the_file_tools(self) -> None:
+        for target, expected in {
+            "src/b.py": "allow",
+            "link_dir/b.py": "allow",
+            "link_out/x": "ask",
+            ".git/x": "ask",
+        }.items():
+            command = f"cat > {target} <<'E'\nprint($x)\nE"
+            with self.subTest(target):
+                self.assertEqual(
+                    self.outcome({"permission_mode": "acceptEdits"}, "Bash", {"command": command}), expected
+                )
+        denied = {"permission_mode": "acceptEdits", "deny": ["Edit(src/b.py)"]}
+        self.assertEqual(self.outcome(denied, "Bash", {"command": "cat > src/b.py <<'E'\nx\nE"}), "deny")
+
+    def test_a_rule_for_a_shell_alone_does_not_cover_a_text_that_it_is_given(self) -> None:
+        for command in ("bash <<< 'rm x'", "bash <<'E'\nrm x\nE", "'ba'sh <<E\nrm x\nE"):
+            with self.subTest(command):
+                self.assertEqual(self.outcome({"allow": ["Bash(bash)"]}, "Bash", {"command": command}), "ask")
 
     def test_an_open_quote_full_of_variables_takes_no_time(self) -> None:
         for text in ("$IFS", "$(a)", "${a}", "x$a "):
