@@ -9,6 +9,7 @@ from openagentic_sdk.events import (
     AssistantMessage,
     ContextCleared,
     ModelRequest,
+    Result,
     SessionCompacted,
     SessionRewound,
     SystemInit,
@@ -113,6 +114,23 @@ class RebuildTest(unittest.TestCase):
             self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "user"])
             self.assertEqual(messages[-1]["content"][0]["image_url"]["url"], f"data:{media_type};base64,QUJD")
             self.assertNotIn("QUJD", messages[2]["content"])
+
+    def test_attachments_of_a_result_are_announced_below_its_text_until_the_endpoint_refuses_them(self):
+        names = ("a.png", "b.png")
+        parts = [
+            {"type": "image", "name": name, "media_type": "image/png", "size": 1234, "sha256": name} for name in names
+        ]
+        for text in ("Seen.", ""):
+            log = [UserMessage("hi"), ToolUse("a", "R", {}), ToolResult("a", text, attachments=parts)]
+            *_, answer, pictures = rebuild_messages(numbered(*log))
+            notes = [f"[image {name}, image/png, 1,234 bytes]" for name in names]
+            lines = [text] if text else []
+            self.assertEqual(answer["content"], "\n".join([*lines, *(f"{note} follows below" for note in notes)]))
+            self.assertEqual([part.get("sha256") for part in pictures["content"]][-2:], [*names])
+            refusal = Result("", "s", "error", error_type="ProviderHTTPError")
+            answer = rebuild_messages(numbered(*log, refusal))[-1]
+            refused = [f"{note} was refused and is left out" for note in notes]
+            self.assertEqual((answer["role"], answer["content"]), ("tool", "\n".join([text, *refused])))
 
     def test_a_rewind_takes_back_each_change_of_the_view_behind_it_and_no_other(self):
         calls = [event for name in "abc" for event in (ToolUse(name, "R", {}), ToolResult(name, f"output {name}"))]

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
+from openagentic_sdk.errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    LogCorruptError,
+    OptionsError,
+    SessionLockedError,
+    StorageError,
+)
 from openagentic_sdk.events import Event, SessionMeta, SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.parts.record.folds.costs import all_costs
 from openagentic_sdk.sessions.base import SessionStore
@@ -165,6 +172,16 @@ class SqliteTest(unittest.TestCase):
         synced = {"create", "prompt", "notice and prompt", "blob", "delete"}
         expected = {name: "122" if name in synced else "112" for name in levels} | {"erase a blob": "222"}
         self.assertEqual(levels, expected)
+
+    def test_a_writer_whose_last_event_is_gone_appends_no_prompt_behind_it(self) -> None:
+        name = self.session()
+        with self.store.open_writer(name) as writer:
+            with closing(sqlite3.connect(self.path)) as db, db:
+                db.execute("DELETE FROM events WHERE place = (SELECT max(place) FROM events)")
+            with self.assertRaises(ConcurrencyError) as caught:
+                writer.append([UserMessage("four")])
+        self.assertEqual((caught.exception.expected_seq, caught.exception.actual_seq), (3, 2))
+        self.assertEqual(self.store.last_seq(name), 2)
 
     def test_nobody_else_can_read_the_files(self) -> None:
         with self.store.open_writer(self.session()):
