@@ -39,7 +39,7 @@ ROOMS = {
         ("sessions", "runtime", "durability", "parts", "runs"),
     ),
     "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions", "record")),
-    "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime")),
+    "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime", "project")),
     "stores": Room(
         ("sessions/memory.py", "sessions/sqlite.py", "sessions/stores/*.py", "sessions/stores/sqlite/*.py"),
         ("stores", "durability", "record", "fleet"),
