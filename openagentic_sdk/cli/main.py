@@ -145,10 +145,12 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
 
 
 def _run(argv: Sequence[str]) -> int:
-    for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a run
+    # A character that the terminal's encoding lacks must not end a run, nor a byte that is none in it.
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program lack it
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # something was read from it before
+                reconfigure(errors=errors)
     try:
         command, args = read_command_line(argv)
         return command.run(args)

@@ -29,11 +29,7 @@ def open_streams() -> None:
 
 
 def read_stdin() -> str:
-    """All of standard input, with U+FFFD for invalid bytes. Raises `OptionsError` if it is too long."""
-    reconfigure = getattr(sys.stdin, "reconfigure", None)  # replaced streams of an embedding program lack it
-    if reconfigure is not None:
-        with suppress(OSError):  # something was read from it before
-            reconfigure(errors="replace")
+    """All of standard input. Raises `OptionsError` if it is too long."""
     text = sys.stdin.read(MAX_INPUT_CHARS + 1)
     if len(text) > MAX_INPUT_CHARS:
         raise OptionsError(

@@ -123,7 +123,10 @@ class OddProcess(unittest.TestCase):
         before = sys.stdin
         try:
             sys.stdin = io.TextIOWrapper(io.BytesIO(b"tea\xff"), "utf-8")
-            self.assertEqual(read_stdin(), "tea\ufffd")
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                self.assertEqual(main((*self.run_it[:-1], "--json", "-")), 0)
+            self.assertIn('"text":"tea\\ufffd"', out.getvalue())
             sys.stdin = io.StringIO("x" * (MAX_INPUT_CHARS + 1))
             with self.assertRaisesRegex(OptionsError, "standard input is longer than 16,777,216 characters: write it "):
                 read_stdin()
