@@ -24,6 +24,7 @@ from .display import preview
 from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
+from .rules import EDIT_TOOLS
 from .subject import Subject
 
 AnswerGiven = str | bool | UserAnswer
@@ -111,6 +112,9 @@ async def ask_person(
     offers = offered_rules(subject) if result.category not in ("ask_rule", "path", "objection") else ()
     answer = ""
     if put_question is not None:
+        show = partial(preview, subject.tool, subject.input, subject.workspace.cwd)
+        # Comparing long texts may take a second.
+        shown = await run_in_thread(show, name="openagentic-preview") if subject.tool in EDIT_TOOLS else show()
         keeps = ("always", "always save") if people.save_rule is not None else ("always",)
         question = UserQuestion(
             os.urandom(16).hex(),
@@ -123,7 +127,7 @@ async def ask_person(
                 # Copied: what a person sees must be what runs, whatever a callback does with the question.
                 "input": copy.deepcopy(dict(subject.input)),
                 "input_sha256": facts.input_sha256,
-                "preview": [*preview(subject.tool, subject.input, subject.workspace.cwd), *_place(subject)],
+                "preview": [*shown, *_place(subject)],
                 "reason": result.reason,
                 "offers": list(offers),
                 **(extra_details or {}),

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..ground.disk import read_regular
+from ..ground.patterns import regex
 from ..ground.text import visible, visible_lines
 
 MAX_DIFF_LINES = 400
 MAX_FILE_BYTES = 512 * 1024
+_MOST_EDIT_LINES = 10 * MAX_DIFF_LINES
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
@@ -28,7 +30,10 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in ("Edit", "MultiEdit"):
         lines = [visible(path)]
         edits = input.get("edits")
-        for edit in edits if isinstance(edits, list) else [input]:
+        every = edits if isinstance(edits, list) else [input]
+        for number, edit in enumerate(every):
+            if len(lines) > _MOST_EDIT_LINES:
+                return [*lines, f"({len(every) - number} more edits are not shown)"]
             if not isinstance(edit, Mapping):
                 continue
             old, new = edit.get("old", edit.get("old_string", "")), edit.get("new", edit.get("new_string", ""))
@@ -63,10 +68,43 @@ def _diff(old: str, new: str) -> list[str]:
 
     if len(old) + len(new) > 2 * MAX_FILE_BYTES:
         return [f"({len(old)} characters become {len(new)}: too many to compare)"]
-    lines = difflib.unified_diff(old.split("\n") if old else [], new.split("\n") if new else [], lineterm="", n=3)
-    visible_lines = [line[:1] + visible(line[1:].replace("\t", "    ")) for line in list(lines)[2:]]
-    more = len(visible_lines) - MAX_DIFF_LINES
-    return visible_lines if more <= 0 else [*visible_lines[:MAX_DIFF_LINES], f"({more} more lines are not shown)"]
+    before, after = old.split("\n") if old else [], new.split("\n") if new else []
+    same = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
+    start = min(len(before), len(after)) if same is None else same
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    removed, added = before[start : len(before) - end], after[start : len(after) - end]
+    if len(removed) * len(added) > _MAX_COMPARED_PAIRS:
+        header = f"@@ -{start + 1},{len(removed)} +{start + 1},{len(added)} @@"
+        return [header, *_marked("-", removed), *_marked("+", added)]
+    # Equal lines at both ends are left out: comparing takes time that may grow with the square of their number.
+    first, last = max(start - _CONTEXT, 0), max(end - _CONTEXT, 0)
+    parts = before[first : len(before) - last], after[first : len(after) - last]
+    lines = list(difflib.unified_diff(*parts, lineterm="", n=_CONTEXT))[2:]
+    shown = [_at_line(line, first) if line[:2] == "@@" else line[:1] + _shown(line[1:]) for line in lines]
+    more = len(shown) - MAX_DIFF_LINES
+    return shown if more <= 0 else [*shown[:MAX_DIFF_LINES], f"({more} more lines are not shown)"]
+
+
+_CONTEXT = 3
+_MAX_COMPARED_PAIRS = 2_000_000
+_RANGES = regex(r"(?<=[-+])\d+")
+
+
+def _at_line(header: str, first: int) -> str:
+    """The header of a part of a diff, with `first` lines before the compared ones."""
+    return _RANGES.sub(lambda match: str(int(match[0]) + first), header)
+
+
+def _marked(sign: str, lines: list[str]) -> list[str]:
+    most = MAX_DIFF_LINES // 2
+    more = [f"({len(lines) - most} more lines are not shown)"] if len(lines) > most else []
+    return [*(sign + _shown(line) for line in lines[:most]), *more]
+
+
+def _shown(line: str) -> str:
+    return visible(line.replace("\t", "    "))
 
 
 def _short(value: Any) -> str:

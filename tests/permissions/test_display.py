@@ -108,6 +108,25 @@ class Previews(WorkspaceTestCase):
     def test_colours_are_ours_alone(self) -> None:
         self.assertEqual(coloured(["+a", "-b", " c"]), ["\x1b[32m+a\x1b[0m", "\x1b[31m-b\x1b[0m", " c"])
 
+    def test_a_change_far_down_in_a_file_is_shown_at_its_lines(self) -> None:
+        before = [f"line {number}" for number in range(1, 101)]
+        (self.root / "far.txt").write_text("\n".join(before), encoding="utf-8")
+        after = "\n".join([*before[:49], "changed", *before[50:]])
+        shown = preview("Write", {"file_path": "far.txt", "content": after}, str(self.root))
+        self.assertEqual(shown[1:6], ["@@ -47,7 +47,7 @@", " line 47", " line 48", " line 49", "-line 50"])
+
+    def test_long_texts_with_few_equal_lines_are_shown_without_comparing_every_pair(self) -> None:
+        old, new = (
+            "\n".join(f"{one}{number % 70}" for number in range(20_000) for one in pair) for pair in ("xa", "xb")
+        )
+        (self.root / "long.txt").write_text(old, encoding="utf-8")
+        shown = preview("Write", {"file_path": "long.txt", "content": new}, str(self.root))
+        self.assertEqual((shown[1], shown[2], len(shown)), ("@@ -2,39999 +2,39999 @@", "-a0", 404))
+        self.assertEqual((shown[203], shown[-1]), ("+b0", "(39799 more lines are not shown)"))
+        edits = [{"old": old[:1200], "new": new[:1200]}] * 1000
+        shown = preview("MultiEdit", {"file_path": "long.txt", "edits": edits}, str(self.root))
+        self.assertRegex(shown[-1], r"\d+ more edits are not shown")
+
 
 class Terminal(unittest.TestCase):
     def answers(self, typed: str) -> str:
