@@ -47,14 +47,20 @@ class Holder:
         self._unreleased: list[Callable[[], None]] = []
         self._released: deque[Callable[[], None]] = deque(maxlen=RELEASES)
         self._renewed = float("-inf")
+        self._claiming: set[tuple[Any, int]] = set()
         self._beating = False
         self._file: LeaseFile | None = None
         if (folder := _folder()) is not None:
             with suppress(OSError):
                 self._file = LeaseFile(folder / number)
 
-    def claim(self, key: Any, epoch: int) -> None:
-        """Announce that this process will hold the session `key` at that epoch; its lease runs from before that."""
+    def claim(self, key: Any, epoch: int) -> bool | None:
+        """Announce that this process will hold the session `key` at that epoch; its lease runs from before that.
+
+        On the server all its threads have the same name: returns None until another thread that announced the same called
+        `claimed`, and False if one holds it. Then only a claim that changes the row is ours: a server that lost its last
+        second gives an epoch again.
+        """
         with self._guard:
             if time.monotonic() - self._renewed > BEAT_S:
                 self._beat()
@@ -62,7 +68,17 @@ class Holder:
                 # First: if no thread can start, nothing is claimed that nobody would renew.
                 start_daemon(self._run, "openagentic-lease")
                 self._beating = True
+            if (key, epoch) in self._claiming:
+                return None
+            is_new = (key, epoch) not in self._claims
+            self._claiming.add((key, epoch))
             self._claims.add((key, epoch))
+            return is_new
+
+    def claimed(self, key: Any, epoch: int) -> None:
+        """Announce that it is known whether the claim took effect."""
+        with self._guard:
+            self._claiming.discard((key, epoch))
 
     def drop(self, key: Any, epoch: int) -> None:
         """Announce that this process no longer holds the session."""

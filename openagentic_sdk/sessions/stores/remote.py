@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -25,6 +27,7 @@ from ...errors import (
     StorageError,
 )
 from ...events import Event
+from ...ground.backoff import Backoff
 from ...ground.frozen import changed, frozen
 from ...ground.garbage import when_collected
 from ...serialization import loads_json
@@ -44,6 +47,8 @@ from .server import StoreServer
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
+# How long a takeover waits while other threads become the writer: some seconds at most.
+_FASTER = Backoff(0.001, 0.1, jitter=0.5)
 
 
 @frozen
@@ -157,18 +162,22 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         return writer
 
     def take_over(self, session_id: str) -> SessionWriter:
-        while True:
+        for wait_s in islice(_FASTER.waits(), 100):
             writer = self._writer_at(self._position(session_id))
             if writer is not None:
                 return writer
+            time.sleep(wait_s)
+        raise SessionLockedError(session_id, "another run of this process")
 
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
         """The writer after that position; None if another writer was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         # Before the server is asked: the heartbeat must already run if the claim takes effect and its answer is lost.
-        holder.claim(at.key, epoch)
+        is_new = holder.claim(at.key, epoch)
+        if is_new is None:
+            return None
         try:
-            if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
+            if self._call(at.id, lambda db: self._claim_once(db, at, holder.name, is_new=is_new)):
                 # Read again: the row may have changed between the first reading and the claim, and this is the writer's
                 # starting point.
                 now = self._position(at.id)
@@ -177,15 +186,19 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         except BaseException:  # also on Ctrl-C: give up a claim that nobody uses, and that may have taken effect
             unused = changed(at, epoch=epoch, holder=holder.name)
             holder.release_later(partial(self._release_unused, unused))
-            holder.drop(at.key, epoch)
+            if is_new:
+                holder.drop(at.key, epoch)
             raise
-        holder.drop(at.key, epoch)
+        finally:
+            holder.claimed(at.key, epoch)
+        if is_new:
+            holder.drop(at.key, epoch)
         return None
 
-    def _claim_once(self, db: Any, at: SessionRow, holder: str) -> bool:
+    def _claim_once(self, db: Any, at: SessionRow, holder: str, *, is_new: bool) -> bool:
         """Claim the session, and recognize our own claim if its answer was lost."""
-        if self._claim(db, at, holder):
-            return True
+        if (is_claimed := self._claim(db, at, holder)) or not is_new:
+            return is_claimed
         now = self._position_on(db, at.id)
         return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)
 

@@ -59,6 +59,25 @@ class Writers(StoreTest):
         self.assertEqual(sorted(event.seq or 0 for event in stored_events), list(range(1, 81)))
         self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
 
+    def test_of_threads_that_open_a_session_at_once_one_becomes_its_writer(self) -> None:
+        """They may share a store, and whatever names their process."""
+        session_id, open_writers, most = self.store.create_session(), list[int](), list[int]()
+
+        def open_and_write(number: int) -> None:
+            for _ in range(10):
+                try:
+                    with self.store.open_writer(session_id) as writer:
+                        open_writers.append(number)
+                        writer.append([UserMessage(f"{number}")])
+                        most.append(len(open_writers))
+                        open_writers.remove(number)
+                except SessionLockedError:
+                    continue
+
+        self.assertEqual(self.at_once(4, open_and_write), [])
+        self.assertEqual(most, [1] * len(most))
+        self.assertEqual(len(self.store.read_events(session_id)), len(most))
+
     def test_a_closed_writer_can_be_closed_again_and_not_be_used(self) -> None:
         """`append` begins with `check_open` of sessions.stores.per_process, or raises `StorageError` itself."""
         session_id = self.filled(1)
