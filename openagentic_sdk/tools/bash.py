@@ -33,7 +33,7 @@ from .shell.environment import command_environment, find_program
 from .shell.file_policy import NOTHING_CLOSED, CommandRules, FilePolicy, run_temp
 from .shell.git_config import foreign_settings, git_note, names_git, overruling
 from .shell.git_settings import GitSettings
-from .shell.output import keep_output, keep_text, output_paths
+from .shell.output import keep_output, keep_text, kept_part, output_paths
 from .shell.overlay import read_effects
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
@@ -137,9 +137,10 @@ class BashTool(BlockingTool):
     """Returns a dict:
 
     `stdout`, `stderr`: text, each at most `max_output_bytes` bytes of UTF-8, start and end kept; `stdout_truncated`,
-    `stderr_truncated`, and if truncated `stdout_file`, `stderr_file` with the complete output; `exit_code` (128 + n if
-    signal n ended the shell) and `signal` (its name or None); `timed_out`; `duration_s`; `cwd` for the next call, relative
-    to the workspace; `notes`: sentences about what was truncated, ended or reset. With `run_in_background`, `shell_id`,
+    `stderr_truncated`, and if truncated `stdout_file`, `stderr_file` with the complete output, or with its first 64 MiB if
+    secrets are masked; `exit_code` (128 + n if signal n ended the shell) and `signal` (its name or None); `timed_out`;
+    `duration_s`; `cwd` for the next call, relative to the workspace; `notes`: sentences about what was truncated, ended or
+    reset. With `run_in_background`, `shell_id`,
     `status` and `notes` instead.
 
     `max_file_bytes` is how much a command may write to one stream before it is ended. `keep_environment` names variables
@@ -446,7 +447,11 @@ class BashTool(BlockingTool):
             if kept_path is not None:
                 result[f"{name}_file"] = kept_path
             if text.is_truncated:
-                where = f"all of it is in {kept_path}" if kept_path is not None else "narrow the output to see it"
+                where = (
+                    f"{kept_part(text.total_bytes, ctx)} in {kept_path}"
+                    if kept_path is not None
+                    else "narrow the output to see it"
+                )
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result

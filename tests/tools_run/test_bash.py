@@ -25,7 +25,7 @@ from openagentic_sdk.tools.shell import process
 from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
 from openagentic_sdk.tools.shell.environment import command_environment, is_dropped
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
-from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
+from openagentic_sdk.tools.shell.output import MAX_MASKED_BYTES, keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.pythons import Process
 from tests.size import LARGE, full_size, sized
@@ -161,6 +161,14 @@ class Output(WorkspaceTestCase):
         self.assertIsNone(keep_output(str(path), ctx, is_over=True))
         self.assertLess(sum(map(len, pieces)), 2_000_000)
         self.assertEqual(list((session_dir / "outputs").iterdir()), [])
+
+    @full_size
+    def test_of_a_flood_the_beginning_is_masked_and_kept(self) -> None:
+        ctx = ToolContext(cwd=str(self.workspace), services=Services({Secrets: Secrets(lambda text: text)}))
+        command = f"head -c {MAX_MASKED_BYTES + 5} /dev/zero"
+        result = BashTool(max_output_bytes=100).run_sync({"command": command, "timeout_s": 300}, ctx)
+        self.assertEqual(Path(result["stdout_file"]).stat().st_size, MAX_MASKED_BYTES)
+        self.assertIn(f"its first {MAX_MASKED_BYTES:,} bytes are in ", " ".join(result["notes"]))
 
     def test_what_writes_too_much_is_ended_and_the_file_stops_at_the_limit(self) -> None:
         result = self.bash("yes", max_file_bytes=3_000_000)

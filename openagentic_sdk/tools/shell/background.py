@@ -20,7 +20,7 @@ from ...kernel.tool import RunResources, Secrets, ToolContext
 from ..base import BlockingTool
 from ..labels import OWN_SESSION
 from ..schema import number, object_schema, string
-from .output import KeptText, keep_output, keep_text, trim_incomplete
+from .output import KeptText, keep_output, keep_text, kept_part, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
 
 MAX_WAIT_S = 60.0
@@ -284,8 +284,9 @@ def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> 
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
         texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.services.get(Secrets).redact)
         if texts[name].is_truncated:
+            size = os.path.getsize(stream.path) if os.path.exists(stream.path) else 0
             path = keep_output(stream.path, ctx, is_over=report is not None)
-            where = f"; all of it is in {path}" if path is not None else ""
+            where = f"; {kept_part(size, ctx)} in {path}" if path is not None else ""
             notes.append(f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here{where}")
     if shell.is_lost:
         notes.append("its supervisor was killed, so its end is unknown; its remaining processes were killed too")

@@ -10,6 +10,7 @@ import atexit
 import codecs
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from ...kernel.tool import Secrets, ToolContext
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20
+# A command that prints for ever fills its file up to the limit, and masking takes 0.1 s of processor time for each MB.
+MAX_MASKED_BYTES = 64 << 20
 
 
 @frozen
@@ -116,6 +119,8 @@ def output_paths(tool_use_id: str | None) -> tuple[str, str]:
 def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
     """Move a command's output, masked, to its session's folder, and return its path; None if it cannot be kept.
 
+    At most `MAX_MASKED_BYTES` are masked and moved.
+
     Without a session it stays with this process, and without masking as the file itself. Once it `is_over`, nothing writes
     that file any more and its copy is enough. The command may have replaced it: no link is followed. A cancelled call keeps
     nothing.
@@ -130,7 +135,7 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
             folder = os.path.join(os.path.abspath(session_dir or os.path.dirname(path)), "outputs")
             os.makedirs(folder, 0o700, exist_ok=True)
             target = os.path.join(folder, os.path.basename(path))
-            pieces = _pieces(source, ctx.cancelled)
+            pieces = _pieces(source, ctx.cancelled, MAX_MASKED_BYTES if redact else sys.maxsize)
             write_durably(SystemDisk(), Path(target), _masked(pieces, redact) if redact else pieces, sync=False)
         finally:
             os.close(source)
@@ -141,10 +146,17 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
     return target
 
 
-def _pieces(source: int, cancelled: threading.Event) -> Iterator[bytes]:
-    while piece := os.read(source, _PIECE_BYTES):
+def kept_part(total_bytes: int, ctx: ToolContext) -> str:
+    """How much of an output `keep_output` keeps, in words."""
+    is_whole = total_bytes <= MAX_MASKED_BYTES or ctx.services.get(Secrets).redact is None
+    return "all of it is" if is_whole else f"its first {MAX_MASKED_BYTES:,} bytes are"
+
+
+def _pieces(source: int, cancelled: threading.Event, max_bytes: int) -> Iterator[bytes]:
+    while piece := os.read(source, min(_PIECE_BYTES, max_bytes)):
         if cancelled.is_set():
             raise InterruptedError
+        max_bytes -= len(piece)
         yield piece
 
 
