@@ -219,9 +219,11 @@ def dumps_field(value: Any) -> str:
 
 
 def dumps_time(ts: float) -> str:
-    """A time as JSON. Raises like `dumps_json`."""
+    """A time as JSON. Raises `InvalidEventError` for one that a reader would reject."""
+    if not (ts.__class__ is float or ts.__class__ is int) or not -1e300 < ts < 1e300:
+        raise InvalidEventError(f"field 'ts' must be a number of seconds below 1e300, not this {type(ts).__name__}")
     # The shortest text of a float is its JSON; a second run of the encoder would cost as much as an event's own.
-    return repr(ts) if ts.__class__ is float and isfinite(ts) else dumps_json(ts)
+    return repr(ts)
 
 
 def _not_json(error: Exception) -> InvalidEventError:
@@ -231,9 +233,8 @@ def _not_json(error: Exception) -> InvalidEventError:
 def loads_json(text: str | bytes) -> Any:
     """Decode JSON as in every log line: NaN and Infinity are rejected. Raises `InvalidEventError`."""
     try:
-        return DECODER.decode(
-            text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
-        )
+        text = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
+        return DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
@@ -307,15 +308,15 @@ def _line(shape: _Shape, values: Sequence[Any]) -> _LineForm:
     """The JSON of an event whose fields have these types, and the encoder of each field. Raises as above."""
     parts, encoders = [shape.head], []
     for name, value in zip(shape.written, values, strict=True):
-        if name in shape.names:
-            _check_kind(shape, name, value)
+        _check_kind(shape, name, value)
         is_left_out = value is None and (name not in shape.names or name in _LATER)
         parts.append("%s" if is_left_out else f',"{name}":%s')
         encoders.append({None: ""}.__getitem__ if is_left_out else _ENCODERS.get(value.__class__, _dumps_value))
-    line = "".join(parts), tuple(encoders)
-    kinds = tuple(map(type, values))
-    # Most events of a class have the same kinds of values: each line is worked out once. Rare kinds fill no memory.
-    if len(shape.lines) < _MOST_LINES and _ENCODERS.keys() >= set(kinds):
+    line, kinds = ("".join(parts), tuple(encoders)), tuple(map(type, values))
+    # Most events of a class have the same kinds of values: each line is worked out once. Rare kinds fill no memory, and the
+    # size of a whole number in the place of a float is checked each time.
+    is_usual = all(kind is not int or int in shape.plain[n] for n, kind in zip(shape.written, kinds, strict=True))
+    if is_usual and len(shape.lines) < _MOST_LINES and _ENCODERS.keys() >= set(kinds):
         shape.lines[kinds] = line
     return line
 

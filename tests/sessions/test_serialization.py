@@ -3,7 +3,7 @@
 import json
 import unittest
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from openagentic_sdk.errors import InvalidEventError, UnknownEventTypeError
 from openagentic_sdk.events import (
@@ -21,6 +21,7 @@ from openagentic_sdk.serialization import (
     dumps_event,
     dumps_fields,
     dumps_json,
+    dumps_time,
     event_from_dict,
     event_to_dict,
     loads_event,
@@ -152,6 +153,22 @@ class RoundTripTest(unittest.TestCase):
                 self.assertRaisesRegex(InvalidEventError, f"^{event.type}: field '{name}' must be"),
             ):
                 dumps_fields(event)
+
+    def test_a_reader_accepts_every_line_that_is_written_whatever_is_in_its_fields(self):
+        read = refused = 0
+        for cls in EVENT_CLASSES.values():
+            event = replace(sample(cls, True), seq=1, ts=1.5)
+            for field in fields(cls):
+                for value in (None, True, 7, 10**400, 1e305, "x", ["x"]):
+                    changed = replace(event, **{field.name: value})
+                    try:
+                        line = f'{{"seq":1,"ts":{dumps_time(changed.ts)},{dumps_fields(changed)}}}'
+                    except InvalidEventError:
+                        refused += 1
+                        continue
+                    loads_event(line)
+                    read += 1
+        self.assertGreater(min(read, refused), 1000)
 
     def test_elements_of_another_type_are_left_out_by_the_tolerant_reader(self):
         for misfit in (None, 5, True, []):

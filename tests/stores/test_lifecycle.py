@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from openagentic_sdk.errors import (
     ConcurrencyError,
+    InvalidEventError,
     OptionsError,
     SessionExistsError,
     SessionLockedError,
@@ -408,9 +409,13 @@ class LifecycleTest(unittest.TestCase):
 
     def test_a_time_that_no_calendar_has_is_not_believed(self) -> None:
         for store in self.stores():
-            for number, ts in enumerate((1e20, 10**30, 10**400, -(10**400))):
+            for ts in (10**400, -(10**400), 1e305, True, "1"):
+                with self.assertRaisesRegex(InvalidEventError, "ts"):
+                    store.import_session("unreadable", [UserMessage("a", seq=1, ts=ts)])
+            for number, ts in enumerate((1e20, 10**30, -1e20)):
                 store.import_session(f"s{number}", [UserMessage("a", seq=1, ts=ts), UserMessage("b", seq=2, ts=ts)])
             rows = store.list_session_summaries()
+            self.assertEqual(len(rows), 3)
             self.assertEqual([row.updated for row in rows if not 0 < row.updated < 1], [])
             self.assertEqual([row for row in rows if row != store.fold_summary(row.id)], [])
 
