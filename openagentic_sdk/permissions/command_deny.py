@@ -153,7 +153,8 @@ def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
         return any(wildcards[0].fits_line(text) for text in (subject.command or "").splitlines())
     commands = line.commands if isinstance(line, CommandLine) else ()
     remaining = iter(commands)
-    if all(any(_is_wildcard(one, command, len(wildcards) > 1) for command in remaining) for one in wildcards):
+    wider = [replace(one, is_open=True) for one in wildcards] if len(wildcards) > 1 else wildcards
+    if all(any(_is_wildcard(one, command) for command in remaining) for one in wider):
         return True
     words = [*subject.doubtful_words]
     if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
@@ -168,10 +169,9 @@ def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     return True
 
 
-def _is_wildcard(wildcard: Wildcard, command: SimpleCommand, may_go_on: bool) -> bool:
+def _is_wildcard(wildcard: Wildcard, command: SimpleCommand) -> bool:
     if wildcard.assignments and not any(wildcard.sets((each,)) for each in command.assignments):
         return False
-    wildcard = replace(wildcard, is_open=True) if may_go_on else wildcard
     return any(
         wildcard.fits(argv) or wildcard.fits((base_name(argv[0]), *argv[1:])) for argv in _all_commands(command.argv, 0)
     )

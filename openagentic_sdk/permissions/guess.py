@@ -238,6 +238,8 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
 
 
 def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
+    if "\x01" not in word:
+        return [word]
     names = tuple(dict.fromkeys(_SEEN.findall(word)))
     sets = [values.get(name, ()) for name in names]
     if any(not texts or any(UNKNOWN in text or "\x01" in text for text in texts) for texts in sets):
