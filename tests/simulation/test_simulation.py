@@ -80,8 +80,8 @@ class SimulationTest(unittest.TestCase):
             claims.store.create_session(session_id="s")
             writers, claim_once = [], claims.store._claim_once
 
-            def lose_at_once(*call: Any) -> bool:
-                came = bool(claim_once(*call))
+            def lose_at_once(*call: Any, **settings: Any) -> bool:
+                came = bool(claim_once(*call, **settings))
                 writers.append(other.store.take_over("s"))
                 return came
 
