@@ -30,11 +30,14 @@ FAULTS = ("killed", "away", "unheard", "killed unheard")
 
 
 class FaultyFile:
-    """A database file that fails at statement `at` of a transaction; an "unheard" statement takes effect all the same."""
+    """A database file that fails at statement `at` of a transaction; an "unheard" statement takes effect all the same.
+
+    It passes `skips` transactions first.
+    """
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.fault, self.at, self.struck = "", 0, False
+        self.fault, self.at, self.skips, self.struck = "", 0, 0, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -47,12 +50,22 @@ class FaultyFile:
 
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[Any]:
+        if self.is_skipped():
+            with self.inner.transaction(session_id, durable=durable) as db:
+                yield db
+            return
         with self.inner.transaction(session_id, durable=durable) as db:
             yield Statements(db, self) if self.fault in ("killed", "away") else db
         if self.fault.endswith("unheard"):
             self.strike()
 
+    def is_skipped(self) -> bool:
+        self.skips -= self.skips > 0
+        return self.skips > 0
+
     def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
+        if self.is_skipped():
+            return bool(self.inner.changes_one(command, values, durable=durable))
         if self.fault in ("killed", "away"):
             self.strike()
         came = self.inner.changes_one(command, values, durable=durable)

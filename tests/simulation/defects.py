@@ -92,13 +92,6 @@ _OWN = (
         (),
     ),
     Sabotage(
-        "an event is stored although it is unknown whether the one before it is",
-        "kernel/recorder.py",
-        "bool(queue) or (isinstance(error, StorageError) and not error.retryable)",
-        "bool(queue)",
-        (),
-    ),
-    Sabotage(
         "an event that was delivered before is stored again",
         "parts/workflows/inbox.py",
         "        return [] if event.request_id in inbox.ids else writer",
@@ -262,6 +255,13 @@ _SERVERS = (
         (),
     ),
     Sabotage(
+        "words that were read before an erasure are added to the index after it",
+        _SCRIPTS,
+        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4] or (revision or '0') ~= ARGV[5]\n",
+        "if known_key ~= ARGV[4] or (key or '') ~= ARGV[4]\n",
+        (),
+    ),
+    Sabotage(
         "what an older version erased stays in the index on Redis",
         "sessions/stores/redis/search.py",
         "    return isinstance(event, RecordErased)\n",
@@ -295,6 +295,27 @@ _SERVERS = (
         "sessions/stores/postgres/schema.py",
         "    if version > len(MIGRATIONS) and not _may_go_on(db, version):\n",
         "    if False:\n",
+        (),
+    ),
+    Sabotage(
+        "a session of format 1 without a key gets none on Redis",
+        _SCRIPTS,
+        "    redis.call('HSETNX', KEYS[1], 'key', ARGV[7])\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "a session of format 1 is moved although its holder lives on Redis",
+        _SCRIPTS,
+        "    if left_ms > 0 then return left_ms end\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "the words of a session that an older version deleted stay in the index on Redis",
+        _SCRIPTS,
+        "    if not redis.call('ZSCORE', KEYS[1], known[place]) then forget(ARGV[1], known[place]) end\n",
+        "",
         (),
     ),
 )
@@ -343,6 +364,23 @@ _FLEET = (
         (),
     ),
 )
+# Defects of erasures and purges.
+_KEEPING = (
+    Sabotage(
+        "an erasure does not look at the other sessions of the family",
+        "parts/record/erase.py",
+        "        names = store.list_sessions() if everywhere else _family(store, session_id)\n",
+        "        names = store.list_sessions() if everywhere else []\n",
+        (),
+    ),
+    Sabotage(
+        "a purge leaves no tombstone",
+        "parts/record/keep.py",
+        "        store.append_events(TOMBSTONES, stones)\n",
+        "",
+        (),
+    ),
+)
 DEFECTS = (
     *(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)),
     *_OWN,
@@ -350,6 +388,7 @@ DEFECTS = (
     *_REDIS,
     *_SERVERS,
     *_FLEET,
+    *_KEEPING,
 )
 
 

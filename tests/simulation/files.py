@@ -77,6 +77,8 @@ class Process:
 class Files:
     """One schedule. The model consists of `certain`, the events that the log shows, and `maybe`, those that may follow."""
 
+    ordinal = 0  # how many schedules of this kind came before
+
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
         self.history = History(seed)
@@ -167,8 +169,9 @@ class Files:
         return came
 
     def run(self) -> None:
-        steps = self.rng.choice((2, 3, 4))
-        for _ in range(steps):
+        if self.ordinal % 2 == 0:
+            self.SCENARIOS[self.ordinal // 2 % len(self.SCENARIOS)](self)
+        for _ in range(self.rng.choice((1, 2, 3))):
             if self.is_over:
                 break
             if self.has_older and self.versions.random() < 0.5:
@@ -241,8 +244,8 @@ class Files:
     def open(self, process: Process | None = None) -> None:
         holder, process = self.holder(), process or self.free()
         before = self.content()
-        reported = before.count(b'"type":"log.recovered"')
         end = before.rfind(b"\n") + 1
+        reported = before[:end].count(b'"type":"log.recovered"')  # a torn tail may contain half of a report
         if before[end:].strip(b"\0") and not before[end:].endswith(b"}"):
             self.tails.append(before[end:])
         if not self.is_ending and self.rng.random() < (0.75 if self.tails else 0.2):
@@ -296,16 +299,32 @@ class Files:
     def any_ends(self, torn: list[bytes], before: bytes) -> bool:
         return any(before.endswith(tail) for tail in torn)
 
-    def append(self, *, faults: bool = True) -> None:
+    def tear(self) -> None:
+        """Kill a process in the middle of a write, and at times the next one in its repair."""
+        if self.holder() is None:
+            self.open()
+        if self.holder() is not None:
+            self.append(faults=False, fault="kill middle")
+
+    def lose_pages(self) -> None:
+        """Let a sync fail, whose pages the disk has lost, and go on as after any failure."""
+        if self.holder() is None:
+            self.open()
+        if self.holder() is not None and not self.has_older:
+            self.append(faults=False, fault="lost")
+
+    def append(self, *, faults: bool = True, fault: str = "", is_quiet: bool = False) -> None:
         if self.holder() is None and faults and self.rng.random() < 0.4:
             self.open()
         process = self.holder()
         if process is None or (faults and self.rng.random() < 0.1):
             return self.append_alone()
-        batch = self.batch()
+        batch = self.batch(is_quiet=is_quiet)
         texts = [text_of(event) for event in batch]
         if faults and self.rng.random() < 0.4:
             process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *self.errors))}
+        if fault:
+            process.disk.faults = {1: fault}
         if self.rng.random() < 0.02:
             gc.collect(1)  # what a schedule left is young
         came = self.do(
@@ -317,6 +336,8 @@ class Files:
     def came_back(self, process: Process, came: Any, batch: list[Event], texts: list[str]) -> None:
         if isinstance(came, Killed):
             self.maybe = self.maybe + texts
+            if not self.content().endswith(b"\n"):
+                self.open()
             return
         if isinstance(came, Exception):
             self.history.require(not self.is_foreign or isinstance(came, ConcurrencyError | StorageError), "unnoticed")
@@ -490,6 +511,19 @@ class Files:
             self.end(self.holder())  # type: ignore[arg-type]
         self.open()
         self.cut()
+
+    def change_and_cut(self) -> None:
+        """Change the metadata, or store a blob, and cut the power: both are on disk once they returned."""
+        self.rng.choice((self.change_metadata, self.put_blob))()
+        self.cut()
+
+    def leave_and_find(self) -> None:
+        """Kill a writer whose events are not all on disk, and let another one find them before the power is cut."""
+        if self.holder() is None:
+            self.open()
+        if self.holder() is not None:
+            self.append(faults=False, is_quiet=True)
+            self.find_and_cut()
 
     def look(self, process: Process | None = None) -> None:
         process = process or self.rng.choice(self.processes)
@@ -724,14 +758,17 @@ class Files:
         self.count += 1
         return f"~{self.count:03d}" + "x" * size
 
-    def batch(self) -> list[Event]:
+    def batch(self, *, is_quiet: bool = False) -> list[Event]:
+        """One or more events; with `is_quiet`, none of which is promised to be a barrier."""
         size = self.rng.choice(SIZES)
-        kind = self.rng.choice((UserMessage, AssistantMessage, AssistantMessage))
+        kind = AssistantMessage if is_quiet else self.rng.choice((UserMessage, AssistantMessage, AssistantMessage))
         made: list[Event] = [kind(self.next_text(size)) for _ in range(self.rng.choice((1, 1, 3)))]
-        if self.rng.random() < 0.2:
+        if not is_quiet and self.rng.random() < 0.2:
             made.append(ToolStarted(self.next_text(1), "pay", "unsafe", "0" * 64, "key"))
         return made
 
+    # Every second schedule begins with one of these in turn, so that each comes often.
+    SCENARIOS = (tear, lose_pages, change_and_cut, leave_and_find, lose_pages, create_again, tear, change_and_cut)
     ACTIONS = (
         *(open, append, close, kill, cut, look, put_blob, change_metadata, write_by_hand, write_by_newer, edit, delete),
         *(claim, create_again, create_and_cut, shorten, find_and_cut),

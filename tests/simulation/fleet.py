@@ -182,8 +182,8 @@ class Workers:
                 )
                 self.note_claim(row)
 
-    def beat(self) -> None:
-        who = self.rng.choice("ab")
+    def beat(self, who: str = "") -> None:
+        who = who or self.rng.choice("ab")
         fences = {run.id: run.fence for run in self.held[who]}
         if not fences:
             return
@@ -257,6 +257,8 @@ class Workers:
             self.times.steady_s += LEASE_S * 1.2
             self.history.lines.append(f"worker {who} hung until {self.times.steady_s:g}")
             self.claim("a" if who == "b" else "b")
+            if self.rng.random() < 0.5:
+                return self.beat(who)
             self.leave_as(who, run, self.rng.choice(("ended", "failed", "queued")))
 
     # --- turns of other versions -----------------------------------------------------------------------------------------

@@ -7,14 +7,16 @@ like packets in a network.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Collection, Sequence
+from functools import cache, partial, reduce
 from operator import and_
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar
 
+from openagentic_sdk.sessions.stores.redis.scripts import _scripts
+
 from .lua import translated
-from .modelled_server import BrokenConnectionError, Refusal, Times, Wire
+from .modelled_server import CHANGE, BrokenConnectionError, Refusal, Times, Wire
 
 PREFIX = "{openagentic}"
 _HEAD = f"{PREFIX}:2:head:".encode()
@@ -162,10 +164,11 @@ class RedisDatabase:
         return 1
 
     def expire(self, key: bytes, seconds: bytes) -> int:
-        if float(seconds) <= 0:
+        left_s = int(seconds)  # another number is an error
+        if left_s <= 0:
             self.delete(key)
         elif key in self.keys:
-            self.until[key] = self.times.now_s + float(seconds)
+            self.until[key] = self.times.now_s + left_s
         return 1
 
     def persist(self, key: bytes) -> int:
@@ -390,6 +393,12 @@ def _answer(came: Any) -> Any:
     return [_answer(each) for each in came] if isinstance(came, list) else came
 
 
+@cache
+def _names() -> dict[str, str]:
+    """The names of the scripts by their texts."""
+    return {source: name for name, source in _scripts().items()}
+
+
 def _flat(values: Sequence[Any]) -> list[Any]:
     """Values as the driver takes them: some of its methods accept a list of names."""
     return [each for value in values for each in (value if isinstance(value, list) else (value,))]
@@ -402,7 +411,7 @@ def _pairs(found: list[bytes], withscores: bool) -> list[Any]:
 class Commands:
     """The driver's methods for commands."""
 
-    def send(self, work: Callable[[], Any], *, changes: bool = False) -> Any:
+    def send(self, work: Callable[[], Any], script: str = "") -> Any:
         raise NotImplementedError
 
     @property
@@ -468,11 +477,11 @@ class Commands:
         return self.send(lambda: {name: _SETTINGS[name]})
 
     def register_script(self, source: str) -> Callable[[Sequence[str], Sequence[Any]], Any]:
-        script = translated(source)
+        script, name = translated(source), _names()[source]
 
         def run(keys: Sequence[str], arguments: Sequence[Any]) -> Any:
             sent = [key.encode() for key in keys], [each if type(each) is bytes else _bytes(each) for each in arguments]
-            return self.send(lambda: _answer(script(*sent, self.database.call)), changes=True)
+            return self.send(lambda: _answer(script(*sent, self.database.call)), name)
 
         return run
 
@@ -487,9 +496,14 @@ class Client(Commands):
     def database(self) -> RedisDatabase:
         return self.wire.database  # type: ignore[return-value]
 
-    def send(self, work: Callable[[], Any], *, changes: bool = False) -> Any:
-        late = self.database.late.append
-        return self.wire.pass_through(work, partial(late, work) if changes else None)
+    def send(self, work: Callable[[], Any], script: str = "") -> Any:
+        if not script:
+            return self.wire.pass_through(work)
+        return self.change(work, (script,) if script == "position" else (script, CHANGE))
+
+    def change(self, work: Callable[[], Any], scripts: Collection[str]) -> Any:
+        """Send what may arrive late."""
+        return self.wire.pass_through(work, partial(self.database.late.append, work), scripts)
 
     def pipeline(self, *, transaction: bool) -> Pipeline:
         return Pipeline(self)
@@ -529,6 +543,7 @@ class Pipeline(Commands):
     def __init__(self, client: Client) -> None:
         self.client = client
         self.waiting: list[Callable[[], Any]] = []
+        self.scripts: list[str] = []
         self.watched: tuple[bytes, Any] | None = None
         self.is_immediate = False
 
@@ -542,10 +557,11 @@ class Pipeline(Commands):
     def multi(self) -> None:
         self.is_immediate = False
 
-    def send(self, work: Callable[[], Any], *, changes: bool = False) -> Any:
+    def send(self, work: Callable[[], Any], script: str = "") -> Any:
         if self.is_immediate:
             return self.client.send(work)
         self.waiting.append(work)
+        self.scripts.append(script)
 
     def execute(self, *, raise_on_error: bool = True) -> list[Any]:
         works, self.waiting = self.waiting, []
@@ -555,7 +571,7 @@ class Pipeline(Commands):
                 raise Refusal("Watched variable changed.")
             return [_tried(work) for work in works]
 
-        answers = self.client.send(execute, changes=True)
+        answers = self.client.change(execute, (*self.scripts, CHANGE))
         for answer in answers if raise_on_error else ():
             if isinstance(answer, Refusal):
                 raise answer

@@ -7,7 +7,7 @@ a connection broke may arrive after later statements of others, like packets in 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -33,6 +33,10 @@ FAULTS = (
 )
 # The statement arrives after its sender has given up, since no other statement passes until then.
 STRAGGLER = "late, then away"
+# The statement takes effect, and its sender neither receives the answer nor reaches the server again.
+UNHEARD = "cut after, then away"
+# The name of each statement that changes something.
+CHANGE = "a change"
 # Longer than any patience, and than a lease.
 LONG_S = 60.0
 
@@ -318,22 +322,28 @@ class Cursor:
 
 
 class Wire:
-    """The connection between one process and the server. The `at`-th statement from now on meets `fault`."""
+    """The connection between one process and the server.
+
+    The `at`-th statement from now on meets `fault`, or, if `name` is given, the first that has this name.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.fault, self.at, self.count, self.struck, self.is_dead = "", 0, 0, False, False
+        self.fault, self.at, self.count, self.struck, self.is_dead, self.name = "", 0, 0, False, False, ""
 
-    def plan(self, fault: str, at: int) -> None:
-        self.fault, self.at, self.count, self.struck = fault, at, 0, False
+    def plan(self, fault: str, at: int, name: str = "") -> None:
+        self.fault, self.at, self.count, self.struck, self.name = fault, at, 0, False, name
 
-    def pass_through(self, work: Callable[[], Any], late: Callable[[], object] | None = None) -> Any:
+    def pass_through(
+        self, work: Callable[[], Any], late: Callable[[], object] | None = None, names: Collection[str] = ()
+    ) -> Any:
         """Do the work on the server, unless the fault prevents it."""
         if self.is_dead:
             raise Killed
         self.count += 1
-        stays = self.struck and self.fault in ("away", STRAGGLER)
-        fault = "away" if stays else self.fault if self.fault and self.count == self.at else ""
+        stays = self.struck and self.fault in ("away", STRAGGLER, UNHEARD)
+        is_here = (self.name in names and not self.struck) if self.name else self.count == self.at
+        fault = "away" if stays else self.fault if self.fault and is_here else ""
         self.struck = self.struck or bool(fault)
         if fault == "killed before":
             self.die()
@@ -346,7 +356,7 @@ class Wire:
         came = work()
         if fault == "slow":
             self.database.times.sleep(LONG_S)
-        if fault in ("cut after", "slow"):
+        if fault in ("cut after", "slow", UNHEARD):
             raise BrokenConnectionError(f"simulated: {fault}")
         if fault == "killed after":
             self.die()
@@ -371,7 +381,8 @@ class Connection:
         database = self.wire.database
         late = None if self.is_inside else lambda: database.late.append(partial(database.execute, command, values))
         with self.breaking():
-            return Cursor(*self.wire.pass_through(lambda: database.execute(command, values), late))
+            names = () if command.lstrip().startswith("SELECT") else (command, CHANGE)
+            return Cursor(*self.wire.pass_through(lambda: database.execute(command, values), late, names))
         raise AssertionError("it returns or raises")
 
     @contextmanager

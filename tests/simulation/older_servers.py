@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from openagentic_sdk.errors import SessionError, StorageError
+from openagentic_sdk.errors import SessionError, SessionLockedError, StorageError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.stores.database import text_key
 from openagentic_sdk.sessions.stores.postgres.schema import MIGRATIONS
 from openagentic_sdk.sessions.stores.redis.scripts import FORMAT
 
 from .history import History
-from .modelled_redis import PREFIX, RedisDatabase
+from .modelled_redis import PREFIX, RedisDatabase, WrongTypeError
 from .modelled_server import Database
 from .older import ERASED, ERASURE, NOW_S, line_of, row_of, said
 
@@ -138,10 +138,10 @@ class OlderRedis(OlderVersion):
 
     def fence(self, name: str) -> Fence | None:
         fields = self.call(b"HMGET", _key("head", name), "key", "epoch", "holder", "revision")
-        if fields[0] is False:
+        if fields[1] is False:
             return None
-        key, epoch, holder, revision = (each.decode() for each in fields)
-        return Fence(key, int(epoch), holder, int(revision), self.call(b"LLEN", _key("log", name)))
+        key, epoch, holder, revision = ((each or b"").decode() for each in fields)
+        return Fence(key, int(epoch), holder, int(revision or 0), self.call(b"LLEN", _key("log", name)))
 
     def claim(self, name: str, holder: str) -> None:
         self.call(b"HSET", _key("head", name), "holder", holder)
@@ -191,6 +191,35 @@ class OlderRedis(OlderVersion):
         )
 
 
+class FirstFormat:
+    """A version of format 1 on the modelled Redis server: it knows no format, and its names have no `2`."""
+
+    def __init__(self, database: RedisDatabase) -> None:
+        self.call, self.times = database.call, database.times
+
+    def create(self, name: str, holder: str, *, counts: bool) -> None:
+        """Create a session; some of these versions counted its events and gave it a key."""
+        fields = {"created_at": NOW_S, "metadata": "{}", "epoch": 0, "holder": holder, "updated": NOW_S, "summary": ""}
+        fields |= {"revision": 0, "key": f"key {name}", "last_seq": 0} if counts else {}
+        self.call(b"HSET", _first("head", name), *[each for pair in fields.items() for each in pair])
+        if holder:
+            self.call(b"SET", _first("holder", holder), 1, b"PX", int(LEASE_S * 1000))
+        self.move(name)
+
+    def append(self, name: str, text: str) -> None:
+        """Append as the holder. Raises `WrongTypeError` once the session was moved, since only a text has its name then."""
+        head, log = _first("head", name), _first("log", name)
+        counted = self.call(b"HGET", head, "last_seq")
+        seq = self.call(b"RPUSH", log, line_of(self.call(b"LLEN", log) + 1, said(text)))
+        self.call(b"HSET", head, "updated", repr(_updated(NOW_S, seq - 1)), *(("last_seq", seq) if counted else ()))
+        self.move(name)
+
+    def move(self, name: str) -> None:
+        at = self.call(b"INCR", f"{PREFIX}:touches:")
+        for index in ("all", "top"):
+            self.call(b"ZADD", _first("by", index), at, name)
+
+
 class OlderWriter:
     """A writer of an older version in a process on another host: nobody here can tell whether it lives."""
 
@@ -224,7 +253,7 @@ class OtherVersions:
 
     def prepare_versions(self, seed: int) -> None:
         self.versions = random.Random(f"{seed} versions")
-        self.has_others = self.versions.random() < 0.4
+        self.has_others = self.versions.random() < 0.5
         self.older = self.older_type(self.database)
         self.older_names: set[str] = set()
         self.older_writers: dict[str, OlderWriter] = {}
@@ -235,7 +264,7 @@ class OtherVersions:
         """Let another version take a turn with one of the sessions."""
         if self.has_others and self.certain and self.versions.random() < 0.5:
             name = self.versions.choice(sorted(self.certain))
-            self.versions.choices(self.TURNS, (3, 4, 2, 2, 2, 1, 1, 2, 1))[0](self, name)
+            self.versions.choices(self.TURNS, self.TURN_WEIGHTS)[0](self, name)
 
     def holding(self, name: str) -> str:
         """The name of the process that writes the session while its lease is valid; "" if there is none."""
@@ -320,7 +349,7 @@ class OtherVersions:
         places = [place for place, text in enumerate(self.certain[name]) if text != ERASED]
         if self.holding(name) or not places:
             return
-        self.index_words()
+        self.index_words(always=True)
         place, new = self.versions.choice(places), self.next_text()
         old = self.certain[name][place]
         self.note(f"erases {old} of {name}, which becomes {new}")
@@ -333,11 +362,12 @@ class OtherVersions:
         self.maybe[name] = []
         self.has_stale_words = True
         self.note_erasure(old)
+        self.index_words(always=True)
 
-    def note_erasure(self, text: str) -> None:
+    def note_erasure(self, text: str, *, searches: bool = True) -> None:
         """Do nothing: only some stores have an index of words."""
 
-    def index_words(self) -> None:
+    def index_words(self, *, always: bool = False) -> None:
         """Do nothing, like `note_erasure`."""
 
     def change_by_older(self, name: str) -> None:
@@ -354,13 +384,13 @@ class OtherVersions:
     def delete_by_older(self, name: str) -> None:
         self.deliver_all()
         if not self.holding(name):
-            self.index_words()
+            self.index_words(always=True)
             self.note(f"deletes {name}")
             self.older.delete(name)
             self.older_writers.pop(name, None)
             self.forget(name)
             self.has_stale_words = True
-            self.index_words()
+            self.index_words(always=True)
 
     def look_at(self, name: str) -> None:
         """Compare a row after the turns of an older version."""
@@ -429,12 +459,61 @@ class OtherVersions:
         *(open_by_older, append_by_older, close_by_older, erase_by_older, change_by_older, delete_by_older, look_at),
         *(meet_newer, list_beside),
     )
+    TURN_WEIGHTS: tuple[int, ...] = (3, 4, 2, 3, 2, 3, 1, 2, 1)
 
 
 class OtherVersionsOnRedis(OtherVersions):
     """The turns of other versions on Redis: a newer one writes sessions in another format."""
 
     older_type = OlderRedis
+
+    def meet_first_format(self, _: str) -> None:
+        """Ask for a session of format 1, which moves it unless a process of that version holds it; afterwards that version
+        can no longer write it.
+        """
+        name = next((each for each in "xyz" if each not in self.certain), None)
+        if name is None:
+            return
+        first, texts = FirstFormat(self.database), [self.next_text() for _ in range(self.versions.choice((1, 1, 3)))]
+        lives = self.versions.random() < 0.4
+        first.create(name, "1 process 1 on another host" if lives else "", counts=self.versions.random() < 0.5)
+        self.note(f"of format 1 creates {name} with {texts}{', and holds it' if lives else ''}")
+        for text in texts:
+            first.append(name, text)
+        if lives:
+            process = self.process()
+            came = self.do(process, f"open {name}", lambda: process.store.open_writer(name), SessionLockedError)
+            is_refused = isinstance(came, SessionLockedError) or self.fault
+            self.require(is_refused, f"a session of format 1 that is held was opened: {came!r}")
+            texts.append(self.next_text())
+            first.append(name, texts[-1])
+            self.database.times.sleep(LEASE_S)
+        process = self.process()
+        what, work = self.versions.choice(
+            (
+                ("read", lambda: process.store.read_events(name)),
+                ("look for", lambda: process.store.session_exists(name)),
+                ("list", process.store.list_sessions),
+                ("set the metadata of", lambda: process.store.update_metadata(name, {"cwd": "/a"})),
+            )
+        )
+        self.do(process, f"{what} {name} of format 1", work)
+        self.deliver_all()
+        self.require(name in self.truth.store.list_sessions(), f"{name} of format 1 is not listed")
+        self.certain[name] = texts
+        self.settle(name)
+        try:
+            first.append(name, "too late")
+        except WrongTypeError:
+            self.look_at(name)
+        else:
+            self.require(False, f"a version of format 1 appends to {name}, which was moved")
+        came = self.truth.store.claim_request(name, f"first {name}")
+        self.require(came == name, f"a request of {name} of format 1 belongs to {came}")
+        self.require(self.shown(name) == texts, lambda: f"{name} of format 1 shows {self.shown(name)}, not {texts}")
+
+    TURNS = (*OtherVersions.TURNS, meet_first_format)
+    TURN_WEIGHTS = (*OtherVersions.TURN_WEIGHTS, 3)
 
     def newcomer(self, process: Any) -> Any:
         return process.store
@@ -455,6 +534,11 @@ class OtherVersionsOnRedis(OtherVersions):
 
 def _key(kind: str, rest: str) -> bytes:
     return f"{PREFIX}:2:{kind}:{rest}".encode()
+
+
+def _first(kind: str, rest: str) -> bytes:
+    """The name of a key in format 1."""
+    return f"{PREFIX}:{kind}:{rest}".encode()
 
 
 def _updated(before: float, last_seq: int) -> float:

@@ -69,36 +69,61 @@ class RedisServers(OtherVersionsOnRedis, Servers):
 
     # --- erasures, lists and searches --------------------------------------------------------------------------------
 
-    STRAGGLERS = (*Servers.STRAGGLERS, "erase_beside_search")
+    CLAIM, CREATE = "claim", "create"
+    SCENARIOS = (
+        *Servers.SCENARIOS,
+        *("erase_beside_search", "erase_found", "delete_older", "move_first_format", "crash", "follow", "list_evicted"),
+        "move_first_format",
+    )
+
+    def erase_found(self) -> None:
+        """Erase what a search found."""
+        name = self.ready()
+        self.index_words(always=True)
+        self.erase_from(name, self.process())
+
+    def delete_older(self) -> None:
+        self.delete_by_older(self.ready())
+
+    def move_first_format(self) -> None:
+        self.meet_first_format("")
+
+    def list_evicted(self) -> None:
+        """List the sessions, at times without an answer: a server that evicts keys is asked for each session."""
+        self.ready()
+        Servers.list_rows(self, self.rng.choice(("away", "")))
 
     def erase(self) -> None:
-        self.index_words()
+        self.index_words(always=self.rng.random() < 0.5)
         super().erase()
 
-    def index_words(self) -> None:
-        """Search, at times: afterwards, the index contains all words."""
-        if self.rng.random() < 0.5:
-            self.search("w")
+    def index_words(self, *, always: bool = False) -> None:
+        """Search, at times or always: afterwards, the index contains all words."""
+        if always or self.rng.random() < 0.5:
+            self.search("w", faults=not always)
 
     def erase_beside_search(self) -> None:
-        """Erase words that a search has read and that it then asks the server to add to the index."""
-        if (name := self.free()) is None or not self.certain[name] or self.maybe.get(name):
+        """Erase words that a search has read for the first time and that it then asks the server to add to the index."""
+        known = self.database.keys.get(_INDEX + b"upto", {})
+        name = self.ready()
+        if name.encode() in known or not self.certain[name]:
             return
         late, other = self.rng.sample(self.processes, 2)
         text = self.certain[name][0]
         fault = self.rng.choice((STRAGGLER, STRAGGLER, "away"))
-        places = tuple(range(6, 22))
-        self.do(late, f"search {text}", lambda: late.store.search(text), fault=fault, places=places)
-        self.erase_from(name, other, faults=False)
-        lists = self.process()
-        self.do(lists, f"list {text}", lambda: lists.store.list_session_summaries(query="none"), faults=False)
+        script = self.rng.choice(("index_words", "index_words", "index_row"))
+        self.do(late, f"search {text}", lambda: late.store.search(text), fault=fault, name=script)
+        with self.held_back():
+            self.erase_from(name, other, faults=False, searches=False)
+            lists = self.process()
+            self.do(lists, "list none", lambda: lists.store.list_session_summaries(query="none"), faults=False)
         self.deliver_all()
         self.check_index()
 
-    def note_erasure(self, text: str) -> None:
+    def note_erasure(self, text: str, *, searches: bool = True) -> None:
         self.erased.append(text)
         self.check_index()
-        if self.rng.random() < 0.7:
+        if searches and self.rng.random() < 0.7:
             self.search(text)
 
     def search_any(self) -> None:
@@ -106,10 +131,10 @@ class RedisServers(OtherVersionsOnRedis, Servers):
         if words:
             self.search(self.rng.choice(words))
 
-    def search(self, text: str) -> None:
+    def search(self, text: str, *, faults: bool = True) -> None:
         """Search for a text; the answer is that of a scan of all logs, unless one of them changed meanwhile."""
         before, process = self.logs(), self.process()
-        came = self.do(process, f"search {text}", lambda: process.store.search(text))
+        came = self.do(process, f"search {text}", lambda: process.store.search(text), faults=faults)
         if before == self.logs() and isinstance(came, list):
             expected = {
                 (name, seq)
@@ -175,9 +200,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     # --- followers ---------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        if (name := self.some()) is None:
-            return
-        process = self.process()
+        name, process = self.ready(), self.process()
         seq = len(self.shown(name))
         follows = self.do(
             process,
@@ -276,7 +299,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
         *Servers.ACTIONS,
         *(search_any, count_costs, follow, crash, save),
     )
-    WEIGHTS = (*(4, 6, 7, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5), *(20, 3, 2, 3, 1, 2, 6, 1))
+    WEIGHTS = (*(4, 6, 7, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5), *(8, 6, 2, 3, 1, 2, 3, 1))
 
 
 def _matches(text: str, query: str) -> bool:

@@ -90,6 +90,8 @@ class RefusingLife(Life):
 class Runs:
     """One schedule of lives that repeat the same requests."""
 
+    ordinal = 0  # how many schedules of this kind came before
+
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
         self.history, self.place = History(seed), place
@@ -103,7 +105,7 @@ class Runs:
             "r1": " ".join(["one", *words, *together]),
             "r2": " ".join(["two", *self.rng.choices(TOOLS, k=self.rng.choice((0, 1)))]),
         }
-        self.answered: set[str] = set()
+        self.asked, self.answered = set[str](), set[str]()
         self.unsaved = False  # a run went on although nothing was stored any more
 
     def run(self) -> None:
@@ -115,13 +117,16 @@ class Runs:
             for number in range(self.rng.choice((1, 2, 2))):
                 request = "r1" if number == 0 or self.rng.random() < 0.5 else "r2"
                 self.live(request)
-            for request in self.rng.sample(("r1", "r2"), 2):  # each is asked until it is answered
+            # Each that was asked is asked until it is answered.
+            asked = ("r1", "r2") if "r2" in self.asked or self.rng.random() < 0.4 else ("r1",)
+            for request in self.rng.sample(asked, len(asked)):
                 self.live(request, to_end=True)
         finally:
             self.world.close()
 
     def live(self, request: str, *, to_end: bool = False) -> None:
         self.lives += 1
+        self.asked.add(request)
         moment = None
         if not to_end and self.rng.random() < 0.55:
             moment = Moment(self.rng.randrange(1, 22), self.rng.random() < 0.5, "")
@@ -131,6 +136,9 @@ class Runs:
         if not to_end and moment is None and self.rng.random() < 0.95:
             life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.35
         goes_on = self.rng.random() < 0.5
+        if self.lives == 1 and self.ordinal % 3 == 0:  # the answer is lost, and the run goes on without its store
+            life._moment, life.dies_at_effect, moment = None, 0, None
+            life.refuses_at, life.is_heard, goes_on = self.rng.randrange(4, 12), False, True
         stops_after = 0 if to_end or moment is not None or self.rng.random() < 0.5 else self.rng.randrange(3, 12)
         if stops_after % 2:  # whether a call is left open shows only without another failure
             life.refuses_at = 0

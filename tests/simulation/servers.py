@@ -4,13 +4,17 @@ statement.
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -36,17 +40,24 @@ from openagentic_sdk.sessions.stores.redis import listed as redis_listed
 from openagentic_sdk.sessions.stores.server import StoreServer
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.crash import Killed
+from tests.size import IN_MEMORY
 
 from . import modelled_redis
 from .history import History, read_lines
-from .modelled_server import FAULTS, LONG_S, STRAGGLER, Database, Driver, Times, Wire
+from .modelled_server import CHANGE, FAULTS, LONG_S, STRAGGLER, UNHEARD, Database, Driver, Times, Wire
 from .older import ERASED
 from .older_servers import OtherVersions
 
 # A few attempts: a server that is away stays away for the rest of a call.
 PATIENCE_S = 0.3
-# All processes are on one host, whose folder stays the same.
-_folder = cache(holders._folder)
+
+
+@cache
+def _folder() -> Path:
+    """The folder in which all processes, which are on one host, lock their files: in memory, because each makes one."""
+    place = tempfile.mkdtemp(dir=IN_MEMORY)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return Path(place)
 
 
 def text_of(event: Event) -> str:
@@ -144,6 +155,9 @@ class Servers(OtherVersions):
     # The numbers of statements before which a fault may strike.
     PLACES: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 4, 5)
     LIST_PLACES: tuple[int, ...] = (1, 2, 3, 4, 5)
+    # The names of the statements that claim a session, and create one; on Postgres that is a transaction.
+    CLAIM, CREATE = postgres._CLAIM, ""
+    ordinal = 0  # how many schedules of this kind came before
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -173,7 +187,11 @@ class Servers(OtherVersions):
             self.processes = [self.begin(), self.begin()]
             try:
                 self.create()
-                for _ in range(self.rng.choice((5, 6, 8))):
+                steps = self.rng.choice((2, 3, 4))
+                begins = self.rng.randrange(steps)
+                for step in range(steps):
+                    if step == begins:
+                        getattr(self, self.SCENARIOS[self.ordinal % len(self.SCENARIOS)])()
                     self.take_turn()
                     self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
                 self.finish()
@@ -211,14 +229,19 @@ class Servers(OtherVersions):
         faults: bool = True,
         fault: str = "",
         places: tuple[int, ...] = (),
+        name: str = "",
         may_refuse: bool = False,
     ) -> Any:
-        """Let a process do something, with this fault or, if `faults`, a random one, at one of these statements."""
+        """Let a process do something, with this fault or, if `faults`, a random one.
+
+        The fault meets one of these statements, or the first with this name. Half of the random ones meet the first
+        statement that changes something, where it matters most whether it took effect.
+        """
         if not fault and faults and self.rng.random() < 0.4:
-            fault = self.rng.choice(FAULTS)
-        process.wire.plan(fault, self.rng.choice(places or self.PLACES))
+            fault, name = self.rng.choice(FAULTS), CHANGE if self.rng.random() < 0.5 else ""
+        process.wire.plan(fault, self.rng.choice(places or self.PLACES), name)
         came = self.history.invoke(
-            f"{process}, {fault or 'well'} {process.wire.at}", what, work, Killed, StorageError, *expected
+            f"{process}, {fault or 'well'} {name[:12] or process.wire.at}", what, work, Killed, StorageError, *expected
         )
         self.fault = process.wire.fault if process.wire.struck else ""
         process.wire.plan("", 0)
@@ -372,7 +395,7 @@ class Servers(OtherVersions):
             return self.append_alone_any()
         self.append_to(self.rng.choice(sorted(self.holder)))
 
-    def append_to(self, name: str, *, faults: bool = True) -> None:
+    def append_to(self, name: str, *, faults: bool = True, fault: str = "") -> None:
         process, batch = self.holder[name], self.batch()
         texts = [event.text for event in batch]  # type: ignore[attr-defined]
         was = self.database.sessions[name]["epoch"]
@@ -382,6 +405,8 @@ class Servers(OtherVersions):
             lambda: process.writers[name].append(batch),
             *(LeaseLostError, ConcurrencyError),
             faults=faults,
+            fault=fault,
+            name=CHANGE if fault else "",
         )
         if isinstance(came, list):
             self.grow(name, texts, came[-1].seq or 0)
@@ -397,7 +422,7 @@ class Servers(OtherVersions):
         if (name := self.some()) is not None:
             self.append_alone(name, self.process())
 
-    def append_alone(self, name: str, process: Process) -> None:
+    def append_alone(self, name: str, process: Process, *, faults: bool = True) -> None:
         batch = self.batch()
         texts = [event.text for event in batch]  # type: ignore[attr-defined]
         holding = self.holding(name)
@@ -406,6 +431,7 @@ class Servers(OtherVersions):
             f"append {texts} alone to {name}",
             lambda: process.store.append_events(name, batch),
             *(SessionLockedError, ConcurrencyError),
+            faults=faults,
         )
         if isinstance(came, list):
             self.require(not self.lasts(holding), "an append passed a writer by")
@@ -455,7 +481,7 @@ class Servers(OtherVersions):
         if (name := self.free()) is not None:
             self.erase_from(name, self.process())
 
-    def erase_from(self, name: str, process: Process, *, faults: bool = True) -> None:
+    def erase_from(self, name: str, process: Process, *, faults: bool = True, searches: bool = True) -> None:
         places = [place for place, text in enumerate(self.certain[name]) if text != ERASED]
         if not places or self.maybe.get(name):
             return
@@ -472,7 +498,7 @@ class Servers(OtherVersions):
         shown = self.shown(name)
         if len(shown) > place and shown[place] == new:
             self.certain[name][place] = new
-            self.note_erasure(old)
+            self.note_erasure(old, searches=searches)
         self.require(came is not None or new in shown, f"{old} was erased and is shown")
         self.settle(name)
         self.require(came is None or self.fault or isinstance(came, SessionLockedError), f"nothing is erased: {came!r}")
@@ -585,14 +611,68 @@ class Servers(OtherVersions):
 
     # --- statements that arrive after their senders have given up ---------------------------------------------------------
 
-    STRAGGLERS: tuple[str, ...] = ("delete_late", "claim_late", "create_late", "send_late")
+    # Each schedule has one of these in turn, so that each comes often, and between random actions.
+    SCENARIOS: tuple[str, ...] = (
+        *("delete_late", "claim_late", "create_late", "send_late", "append_late", "claim_unheard"),
+        *("erase_older", "list_older", "meet_newer_at_once"),
+    )
+
+    def ready(self) -> str:
+        """A session with events that nobody writes."""
+        self.deliver_all()
+        if (name := self.free()) is None:
+            process, name = self.process(), f"r{len(self.certain)}"
+            self.do(process, f"create {name}", lambda: process.store.create_session(session_id=name), faults=False)
+            self.certain[name] = []
+        self.settle(name)
+        self.maybe[name] = []
+        if not self.certain[name]:
+            self.append_alone(name, self.process(), faults=False)
+        return name
+
+    def erase_older(self) -> None:
+        self.erase_by_older(self.ready())
+
+    def list_older(self) -> None:
+        self.list_beside(self.ready())
+
+    def meet_newer_at_once(self) -> None:
+        self.meet_newer(self.ready())
+
+    def append_late(self) -> None:
+        """Deliver an append once more, or late: after it was repeated or given up."""
+        name, process = self.ready(), self.process()
+        self.open(name, process, faults=False)
+        if self.holder.get(name) is process:
+            self.append_to(name, fault=self.rng.choice(("late", "cut after", STRAGGLER, UNHEARD)))
+            if self.rng.random() < 0.5:
+                self.append_alone_any()
+            self.deliver_all()
+
+    def claim_unheard(self) -> None:
+        """Let a claim take effect without an answer: the process releases the session with its next heartbeat."""
+        name = self.ready()
+        claims, other = self.rng.sample(self.processes, 2)
+        came = self.do(claims, f"open {name}", lambda: claims.store.open_writer(name), fault=UNHEARD, name=self.CLAIM)
+        self.require(isinstance(came, StorageError), f"{name} was opened without an answer: {came!r}")
+        self.do(claims, "beat", claims.beat, faults=False)
+        self.open(name, other, faults=False)
 
     def straggle(self) -> None:
-        getattr(self, self.rng.choice(self.STRAGGLERS))()
+        getattr(self, self.rng.choice(self.SCENARIOS))()
 
     def deliver_all(self) -> None:
         while self.database.late:
             self.database.deliver()
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Let what is on its way to the server arrive only afterwards."""
+        late, self.database.late = self.database.late, []
+        try:
+            yield
+        finally:
+            self.database.late = [*late, *self.database.late]
 
     def free(self) -> str | None:
         """A session that nobody writes."""
@@ -601,8 +681,7 @@ class Servers(OtherVersions):
 
     def delete_late(self) -> None:
         """Deliver a deletion after another process has opened the session: then nothing may be deleted."""
-        if (name := self.free()) is None:
-            return
+        name = self.ready()
         late, other = self.rng.sample(self.processes, 2)
         self.do(
             late,
@@ -610,9 +689,10 @@ class Servers(OtherVersions):
             lambda: late.store.delete_session(name),
             SessionLockedError,
             fault=STRAGGLER,
-            places=(3, 3, 4),
+            name=CHANGE,
         )
-        came = self.do(other, f"open {name}", lambda: other.store.open_writer(name), SessionError, faults=False)
+        with self.held_back():
+            came = self.do(other, f"open {name}", lambda: other.store.open_writer(name), SessionError, faults=False)
         self.deliver_all()
         is_there = name in self.database.sessions
         if hasattr(came, "append"):
@@ -623,11 +703,10 @@ class Servers(OtherVersions):
 
     def claim_late(self) -> None:
         """Deliver a claim after another one of the same or another process, which keeps the session."""
-        if (name := self.free()) is None:
-            return
+        name = self.ready()
         late, other = self.process(), self.process()
         fault = self.rng.choice(("away", STRAGGLER, STRAGGLER))
-        came = self.do(late, f"take {name} over", lambda: late.store.take_over(name), fault=fault, places=(2, 3))
+        came = self.do(late, f"take {name} over", lambda: late.store.take_over(name), fault=fault, name=self.CLAIM)
         if hasattr(came, "append"):
             return self.replace(name, late, came)
         self.open(name, other, faults=False)
@@ -649,11 +728,17 @@ class Servers(OtherVersions):
         late, other = self.rng.sample(self.processes, 2)
         fault = self.rng.choice(("late", STRAGGLER))
         came = self.do(
-            late, f"create {name}", lambda: late.store.create_session(session_id=name), fault=fault, places=(1,)
+            late,
+            f"create {name}",
+            lambda: late.store.create_session(session_id=name),
+            fault=fault,
+            places=(1,),
+            name=self.CREATE,
         )
         if isinstance(came, str):
             self.certain[name] = []
-            gone = self.do(other, f"delete {name}", lambda: other.store.delete_session(name), faults=False)
+            with self.held_back():
+                gone = self.do(other, f"delete {name}", lambda: other.store.delete_session(name), faults=False)
             self.require(gone is None, f"{name} cannot be deleted: {gone!r}")
             self.forget(name)
             self.deliver_all()
@@ -665,8 +750,7 @@ class Servers(OtherVersions):
 
     def send_late(self) -> None:
         """Deliver a message once more, or late: it counts as one."""
-        if (name := self.some()) is None:
-            return
+        name = self.ready()
         late, before = self.process(), len(self.waiting.get(name, ()))
         fault = self.rng.choice(("late", "cut after", STRAGGLER))
         came = self.do(
@@ -682,4 +766,4 @@ class Servers(OtherVersions):
         *(create, open_any, append, append_alone_any, take_over, wake_any, close, delete, change_metadata, copy),
         *(claim, send, receive, pass_time, kill, hang, straggle, erase, list_rows),
     )
-    WEIGHTS: tuple[float, ...] = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5, 3, 2, 1)
+    WEIGHTS: tuple[float, ...] = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5, 2, 2, 1)
