@@ -73,7 +73,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
     SCENARIOS = (
         *Servers.SCENARIOS,
         *("erase_beside_search", "erase_found", "delete_older", "move_first_format", "crash", "follow", "list_evicted"),
-        "move_first_format",
+        "change_older",
     )
 
     def erase_found(self) -> None:
@@ -84,6 +84,12 @@ class RedisServers(OtherVersionsOnRedis, Servers):
 
     def delete_older(self) -> None:
         self.delete_by_older(self.ready())
+
+    def change_older(self) -> None:
+        """Let an older version change the metadata beside a writer, which then appends."""
+        name, process = self.ready(), self.process()
+        self.open(name, process, faults=False)
+        self.change_by_older(name)
 
     def move_first_format(self) -> None:
         self.meet_first_format("")
