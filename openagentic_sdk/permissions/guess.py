@@ -7,7 +7,7 @@ line once, much as bash would, with a mark where only bash can determine the tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from ..ground.frozen import frozen
@@ -188,6 +188,8 @@ _MAX_NESTED = 8
 _NAME = regex(r"[A-Za-z_]\w*")
 _SET = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SEEN = regex(r"\x01(\w+)\x01")
+_ENDS_COMMAND = "\n;&|()"
+_ENDS_WORD = " \t\r<>" + _ENDS_COMMAND
 _LITERAL = regex(r"[^\s;&|()<>\\'\"$`~#]+")
 # Syntax that gives variables values other than the words in `for` and plain assignments.
 _SETTERS = regex(
@@ -260,51 +262,64 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
     if depth > _MAX_NESTED:
         raise _NestedTooDeep
     row: list[str] = []
-    word: str | None = None
     at = 0
-    # One step beyond the end: it acts as a line end, which completes the last word and command.
-    while at <= len(text):
-        letter = text[at : at + 1] or "\n"
-        if letter in " \t\r\n;&|()<>":
-            if word is not None:
-                row += [one.replace("$", UNKNOWN) for one in _braced_words(word)] if "{" in word else [word]
-                word = None
-            if letter in "\n;&|()" and row:
-                commands.append(row)
-                row = []
-            # `<<`, `>>` count once, and `<(` is a command, whose words follow.
-            if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
-                row.append(letter)
-            at += 1
+    while at < len(text):
+        letter = text[at]
+        if letter not in _ENDS_WORD and letter != "#":
+            word, at = _read_word(text, at, commands, depth)
+            row += [one.replace("$", UNKNOWN) for one in _braced_words(word)] if "{" in word else [word]
             continue
-        if letter == "#" and word is None:
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
-            continue
-        start, word = word is None, word or ""
-        if letter == "\\":
-            # At the end of a line passed with `-c`, bash keeps the backslash.
-            word += "" if text[at + 1 : at + 2] == "\n" else text[at + 1 : at + 2] or letter
-            at += 2
-        elif letter == "'":
-            end = text.find("'", at + 1)
-            end = len(text) if end < 0 else end
-            word, at = word + text[at + 1 : end], end + 1
-        elif letter == '"':
-            end = _end_of_double(text, at + 1, depth)
-            word, at = word + _unquoted(text[at + 1 : end], commands, depth), end + 1
-        elif letter in "$`":
-            piece, at = _expanded(text, at, commands, depth)
+        if letter in _ENDS_COMMAND and row:
+            commands.append(row)
+            row = []
+        # `<<`, `>>` count once, and `<(` is a command, whose words follow.
+        if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
+            row.append(letter)
+        # A comment leads up to the end of its line.
+        at = _find(text, "\n", at) if letter == "#" else at + 1
+    if row:
+        commands.append(row)
+
+
+def _read_word(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
+    """The word that begins here, without its quotes, and its end; commands in its expansions are also found."""
+    word = ""
+    if text[at] == "~":
+        # `~name` is another user's home and `~+` the working directory: only bash can tell where they lead.
+        word = "~" if text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")") else UNKNOWN
+        at += 1
+    while at < len(text) and text[at] not in _ENDS_WORD:
+        plain = _LITERAL.match(text, at)
+        if plain is not None:
+            word, at = word + plain[0], plain.end()
+        elif text[at] in _READERS:
+            piece, at = _READERS[text[at]](text, at, commands, depth)
             word += piece
-        elif letter == "~" and start:
-            # `~name` is another user's home and `~+` the working directory: only bash can tell where they lead.
-            is_home = text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")")
-            word, at = "~" if is_home else UNKNOWN, at + 1
         else:
-            plain = _LITERAL.match(text, at)
-            word, at = word + (plain[0] if plain else letter), plain.end() if plain else at + 1
-        # Whatever the end of the text cuts off is part of the last word, too.
-        at = min(at, len(text))
+            word, at = word + text[at], at + 1
+    return word, at
+
+
+def _escaped(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
+    # At the end of a line passed with `-c`, bash keeps the backslash.
+    letter = text[at + 1 : at + 2] or "\\"
+    return "" if letter == "\n" else letter, at + 2
+
+
+def _single_quoted(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
+    end = _find(text, "'", at + 1)
+    return text[at + 1 : end], end + 1
+
+
+def _double_quoted(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
+    end = _end_of_double(text, at + 1, depth)
+    return _unquoted(text[at + 1 : end], commands, depth), end + 1
+
+
+def _find(text: str, letter: str, at: int) -> int:
+    """The next position of a character; the end of the text if there is none."""
+    end = text.find(letter, at)
+    return len(text) if end < 0 else end
 
 
 def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
@@ -387,3 +402,13 @@ def _end_of_double(text: str, at: int, nested: int) -> int:
             at = _closing(text, at + (1 if closes == "`" else 2), closes, nested + 1)
         at += 1
     return at
+
+
+# What begins a part of a word that is not read as it is written: each reader returns the part's text, and its end.
+_READERS: Mapping[str, Callable[[str, int, list[list[str]], int], tuple[str, int]]] = {
+    "\\": _escaped,
+    "'": _single_quoted,
+    '"': _double_quoted,
+    "$": _expanded,
+    "`": _expanded,
+}
