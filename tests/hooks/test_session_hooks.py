@@ -188,7 +188,22 @@ class NamesTest(RunTestCase):
             with_our_names("Bash", {"command": "ls", "timeout_s": 2}, {**shown, "timeout": 5000})["timeout_s"], 5
         )
         self.assertEqual(with_our_names("Edit", {"old": "a"}, {"old": "a", "replace_all": True})["count"], 0)
+        conflict = {"old": "a", "count": 2, "replace_all": True}
+        with self.assertRaises(ToolInputError):
+            with_our_names("Edit", {"old": "a"}, conflict)
         edits = [{"old": "a", "new": "b"}]
         shown = with_their_names("Edit", {"edits": edits})
         shown["edits"][0]["new_string"] = "c"
         self.assertEqual(with_our_names("Edit", {"edits": edits}, shown)["edits"], [{"old": "a", "new": "c"}])
+
+    def test_a_hook_may_return_the_names_of_claude_code_only(self) -> None:
+        input = {"file_path": "a", "old": "x", "new": "y", "count": 0}
+        answer = {"file_path": "a", "old_string": "x", "new_string": "z", "replace_all": True}
+        self.assertEqual(with_our_names("Edit", input, answer), {**input, "new": "z"})
+        once = with_our_names("Edit", input, {**answer, "replace_all": False})
+        self.assertEqual(once, {**input, "new": "z", "count": 1})
+        input = {"command": "ls", "timeout_s": 2}
+        for timeout, seconds in ((2000, 2), (5000, 5)):
+            with self.subTest(timeout):
+                changed = with_our_names("Bash", input, {"command": "ls", "timeout": timeout})
+                self.assertEqual(changed, {"command": "ls", "timeout_s": seconds})

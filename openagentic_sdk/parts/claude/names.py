@@ -7,25 +7,62 @@ may use them in its calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
 from ...errors import ToolInputError
 from ...events import ToolUse
+from ...ground.frozen import frozen
 from ...ground.loose import as_mappings
 from ...hooks.engine import PATH_KEYS, absolute_path
 from ...kernel.part import Part
 from ...kernel.registry import ToolRegistry
 
-# Our names of inputs and Claude Code's, by tool.
-_NAMES: Mapping[str, Mapping[str, str]] = {
-    "Edit": {"old": "old_string", "new": "new_string"},
-    "Grep": {"query": "pattern", "root": "path", "file_glob": "glob"},
-    "Glob": {"root": "path"},
-    "Task": {"agent": "subagent_type"},
-    "SkillActivate": {"name": "skill", "arguments": "args"},
-    "SkillLoad": {"name": "skill"},
+# The result of a conversion if the value has no counterpart.
+_ABSENT: Any = object()
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@frozen
+class _Argument:
+    """One argument under our name and Claude Code's. `default` is what Claude Code reads if it is not passed."""
+
+    ours: str
+    theirs: str
+    default: Any = None
+    to_theirs: Callable[[Any], Any] = _same
+    to_ours: Callable[[Any], Any] = _same
+
+
+def _milliseconds(seconds: Any) -> Any:
+    return int(seconds * 1000) if isinstance(seconds, int | float) else _ABSENT
+
+
+def _seconds(milliseconds: Any) -> Any:
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else _ABSENT
+
+
+def _replaces_all(count: Any) -> Any:
+    return True if count == 0 else _ABSENT
+
+
+# The arguments that Claude Code names differently, by our tool.
+_ARGUMENTS: Mapping[str, Sequence[_Argument]] = {
+    "Bash": (_Argument("timeout_s", "timeout", None, _milliseconds, _seconds),),
+    "Edit": (
+        _Argument("old", "old_string"),
+        _Argument("new", "new_string"),
+        _Argument("count", "replace_all", False, _replaces_all, lambda every: 0 if every else 1),
+    ),
+    "Grep": (_Argument("query", "pattern"), _Argument("root", "path"), _Argument("file_glob", "glob")),
+    "Glob": (_Argument("root", "path"),),
+    "Task": (_Argument("agent", "subagent_type"),),
+    "SkillActivate": (_Argument("name", "skill"), _Argument("arguments", "args")),
+    "SkillLoad": (_Argument("name", "skill"),),
 }
 # Tools with another name in Claude Code.
 _TOOLS = {
@@ -70,16 +107,11 @@ def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None
     if cwd is not None:
         paths = {key: absolute_path(str(input[key]), cwd) for key in PATH_KEYS.get(tool, ()) if key in input}
         result.update((key, path) for key, path in paths.items() if path is not None)
-    for ours, theirs in _NAMES.get(tool, {}).items():
-        if ours in input:
-            result.setdefault(theirs, result[ours])
-    if tool == "Edit":
-        if input.get("count") == 0:
-            result.setdefault("replace_all", True)
-        if _is_list_of_maps(edits := input.get("edits")):
-            result["edits"] = [with_their_names(tool, edit) for edit in edits]
-    if tool == "Bash" and isinstance(input.get("timeout_s"), int | float):
-        result.setdefault("timeout", int(input["timeout_s"] * 1000))
+    for each in _ARGUMENTS.get(tool, ()):
+        if each.ours in input and (value := each.to_theirs(result[each.ours])) is not _ABSENT:
+            result.setdefault(each.theirs, value)
+    if tool == "Edit" and _is_list_of_maps(edits := input.get("edits")):
+        result["edits"] = [with_their_names(tool, edit) for edit in edits]
     return result
 
 
@@ -95,33 +127,22 @@ def with_our_names(
         key: input[key] for key in PATH_KEYS.get(tool, ()) if key in input and changed.get(key) == original.get(key)
     }
     result = {**changed, **as_was}
-    pairs = {theirs: ours for ours, theirs in _NAMES.get(tool, {}).items()}
-    for theirs, ours in pairs.items():
-        if theirs not in changed or theirs in input:
+    for each in _ARGUMENTS.get(tool, ()):
+        if each.theirs not in changed or each.theirs in input:
             continue
-        value = result.pop(theirs)
-        if ours not in changed or (
-            value != original.get(theirs) and changed[ours] in (input.get(ours), original.get(ours))
-        ):
-            result[ours] = input[ours] if ours in input and value == original.get(theirs) else value
-        elif value not in (original.get(theirs), changed[ours]):
-            raise ToolInputError(f"{ours} and {theirs} are the same argument, and have different values")
-    if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
-        replace_all = result.pop("replace_all")
-        if replace_all != original.get("replace_all", False):
-            count = 0 if replace_all else 1
-            if result.get("count", input.get("count")) not in (input.get("count"), count):
-                raise ToolInputError("count and replace_all are the same argument, and have different values")
-            result["count"] = count
+        theirs = result.pop(each.theirs)
+        value = each.to_ours(theirs)
+        if value is _ABSENT or theirs == original.get(each.theirs, each.default):
+            # A hook may return Claude Code's names only: then the argument is as it was.
+            if each.ours in input:
+                result.setdefault(each.ours, input[each.ours])
+        elif changed.get(each.ours, value) in (value, input.get(each.ours), original.get(each.ours)):
+            result[each.ours] = value
+        else:
+            raise ToolInputError(f"{each.ours} and {each.theirs} are the same argument, and have different values")
     if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
         before = [*as_mappings(input.get("edits")), *([{}] * len(edits))]
         result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]
-    if tool == "Bash" and "timeout" not in input and "timeout" in result:
-        timeout = result.pop("timeout")
-        if timeout != original.get("timeout") and isinstance(timeout, int | float):
-            if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
-                raise ToolInputError("timeout_s and timeout are the same argument, and have different values")
-            result["timeout_s"] = timeout / 1000
     return result
 
 
@@ -142,7 +163,8 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
         agents = properties.get("agent")
         if isinstance(agents, Mapping) and GENERAL_AGENT in agents.get("enum", ()):
             input["agent"] = GENERAL_AGENT
-    if name not in _NAMES or name not in tool_names or not input.keys() - properties.keys():
+    # Rules may name Bash's `timeout`, so a call keeps it.
+    if name not in _ARGUMENTS or name == "Bash" or name not in tool_names or not input.keys() - properties.keys():
         return use if name == use.name and input == use.input else replace(use, name=name, input=input)
     changed = with_our_names(name, {}, input)
     return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
