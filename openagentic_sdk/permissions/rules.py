@@ -108,7 +108,7 @@ def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "opti
     if inner is None or inner.strip() == "*":
         return Rule(text, tool, "tool", source, root)
     try:
-        return _parse_inner(text, tool, inner.strip(), effect, source, root)
+        return _parse_inner(functools.partial(Rule, text, tool, source=source, root=root), tool, inner.strip(), effect)
     except ValueError as problem_of_inner:
         raise PermissionRuleError(text, str(problem_of_inner), source) from None
 
@@ -129,54 +129,73 @@ def parse_rules(
     return tuple(rules)
 
 
-def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, source: str, root: str | None) -> Rule:
+# Creates a rule from its kind and the fields that this kind has.
+_Make = Callable[..., Rule]
+
+
+def _parse_inner(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule:
     """Parse the part in parentheses. Raises ValueError with the reason if it is invalid."""
     if not inner:
         raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
-    parameter = _PARAMETER.fullmatch(inner)
-    if parameter is not None and parameter[1] == _PRIMARY.get(tool):
-        raise ValueError(
-            f"{parameter[1]} is the subject of {tool}: its rules have no parameter name before the pattern"
-        )
-    takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
-    is_named = parameter is not None and (takes_any or parameter[1] in _PARAMETERS.get(tool, ()))
-    if parameter is not None and is_named and inner != "timeout:*":  # `timeout:*` is the program
-        if effect == "allow":
-            raise ValueError(
-                "a single parameter does not make a call safe: only deny and ask rules may name parameters"
-            )
-        return Rule(text, tool, "parameter", source, root, words=(parameter[1],), pattern=parameter[2].strip())
-    if tool == "Bash":
-        return _command_rule(text, inner, effect, source, root)
-    if tool in _PATH_TOOLS:
-        problem = pattern_problem(inner)
-        if problem:
-            raise ValueError(problem)
-        return Rule(text, tool, "path", source, root, pattern=inner)
-    if tool == "WebFetch":
-        key, colon, host = inner.partition(":")
-        if key != "domain" or not colon:
-            raise ValueError("write a WebFetch rule as WebFetch(domain:example.com)")
-        host = host.strip().rstrip(".").lower()
-        if not host.isascii():
-            wildcard = "*." if host.startswith("*.") else ""
-            # URLs are compared in ASCII, so a rule with other letters would silently match nothing.
-            host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
-        label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
-        if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
-            raise ValueError(f"{host!r} is not a host: write example.com, or *.example.com for all hosts below it")
-        return Rule(text, tool, "domain", source, root, pattern=host)
-    if tool in SKILL_TOOLS or tool in TASK_TOOLS:
-        names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
-        if not all(names) or re.search(r"[\s()]", "".join(names)):
-            raise ValueError("a name contains no blanks or brackets; separate several names with commas")
-        return Rule(text, tool, "name", source, root, pattern=",".join(names))
+    rule = _parameter_rule(make, tool, inner, effect)
+    if rule is not None:
+        return rule
+    if tool in _BY_TOOL:
+        return _BY_TOOL[tool](make, inner, effect)
     if tool in READ_TOOLS:
         raise ValueError(f"write Read({inner}): {tool} follows the rules of Read")
     raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
 
 
-def _command_rule(text: str, inner: str, effect: PermissionEffect, source: str, root: str | None) -> Rule:
+def _parameter_rule(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule | None:
+    """The rule about one parameter of a call; None if the brackets contain what the tool's own rules are about."""
+    parameter = _PARAMETER.fullmatch(inner)
+    if parameter is None or inner == "timeout:*":  # the program, with any arguments
+        return None
+    name, pattern = parameter[1], parameter[2].strip()
+    if name == _PRIMARY.get(tool):
+        raise ValueError(f"{name} is the subject of {tool}: its rules have no parameter name before the pattern")
+    takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
+    if not takes_any and name not in _PARAMETERS.get(tool, ()):
+        return None
+    if effect == "allow":
+        raise ValueError("a single parameter does not make a call safe: only deny and ask rules may name parameters")
+    return make("parameter", words=(name,), pattern=pattern)
+
+
+def _path_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
+    problem = pattern_problem(inner)
+    if problem:
+        raise ValueError(problem)
+    return make("path", pattern=inner)
+
+
+_LABEL = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+_HOST = regex(rf"(?:\*\.)?(?:{_LABEL}\.)*{_LABEL}|\[[0-9a-f:.]+\]|\*")
+
+
+def _domain_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
+    key, colon, host = inner.partition(":")
+    if key != "domain" or not colon:
+        raise ValueError("write a WebFetch rule as WebFetch(domain:example.com)")
+    host = host.strip().rstrip(".").lower()
+    if not host.isascii():
+        wildcard = "*." if host.startswith("*.") else ""
+        # URLs are compared in ASCII, so a rule with other letters would silently match nothing.
+        host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"{host!r} is not a host: write example.com, or *.example.com for all hosts below it")
+    return make("domain", pattern=host)
+
+
+def _name_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
+    names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
+    if not all(names) or re.search(r"[\s()]", "".join(names)):
+        raise ValueError("a name contains no blanks or brackets; separate several names with commas")
+    return make("name", pattern=",".join(names))
+
+
+def _command_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
     """The plain words of one command, or of all that begin with them; any other valid form is a wildcard."""
     head, exact = inner, True
     for tail in (":*", " *"):
@@ -188,13 +207,22 @@ def _command_rule(text: str, inner: str, effect: PermissionEffect, source: str, 
         command = line.commands[0]
         has_wildcard = bool(command.globs) or (effect != "allow" and "*" in head)
         if not (has_wildcard or command.redirects or command.assignments):
-            return Rule(text, "Bash", "command", source, root, words=command.argv, exact=exact)
+            return make("command", words=command.argv, exact=exact)
     commands = read_wildcards(inner)
     if (len(commands) > 1 or commands[0].line) and effect == "allow":
         raise ValueError(
             "an allow rule must name one simple command: each part of a command line is checked separately"
         )
-    return Rule(text, "Bash", "wildcard", source, root, pattern=inner)
+    return make("wildcard", pattern=inner)
+
+
+# How the part in parentheses is read, by the tool that a rule names.
+_BY_TOOL: Mapping[str, Callable[[_Make, str, PermissionEffect], Rule]] = {
+    "Bash": _command_rule,
+    "WebFetch": _domain_rule,
+    **dict.fromkeys(_PATH_TOOLS, _path_rule),
+    **dict.fromkeys(SKILL_TOOLS | TASK_TOOLS, _name_rule),
+}
 
 
 def host_matches(pattern: str, host: str) -> bool:
