@@ -26,6 +26,9 @@ from openagentic_sdk.parts.mcp.oauth.logins import Logins
 
 from .support import Person, Place, reply
 
+# The pages of an issuer that a person's browser, and a registration, go to.
+PAGES = {"authorization": "authorize", "registration": "register"}
+
 
 class LoginCase(unittest.IsolatedAsyncioTestCase):
     def setUp(self) -> None:
@@ -279,6 +282,28 @@ class HostileTest(LoginCase):
         self.assertIn("not https", await self.failed(token_endpoint="http://example.com/token"))
         self.assertIn("not https", await self.failed(authorization_endpoint="http://192.168.0.1/"))
         self.assertIn("does not register clients", await self.failed(registration_endpoint=None))
+
+    async def test_a_code_of_another_issuers_login_page_never_reaches_the_issuer_that_named_that_page(self) -> None:
+        honest = Place()
+        self.addCleanup(honest.close)
+        foreign = {f"{name}_endpoint": f"{honest.url}/{path}" for name, path in PAGES.items()}
+        words = await self.failed(**foreign, authorization_response_iss_parameter_supported=None)
+        self.assertIn(f"set oauth.issuer of the server's entry to {self.place.url}", words)
+        for honest.callback in ({"iss": None}, {}):  # it does not identify itself, or does
+            self.place.metadata = foreign
+            with self.subTest(honest.callback), self.assertRaises(McpAuthError):
+                await self.oauth(Person(honest), kept=False).log_in()
+        self.assertNotIn("/token", self.place.paths())
+
+    async def test_an_issuer_that_the_entry_names_may_ask_people_at_another_address(self) -> None:
+        elsewhere = Place()
+        self.addCleanup(elsewhere.close)
+        elsewhere.callback, elsewhere.grants = {"iss": None}, self.place.grants
+        self.place.metadata = {"authorization_response_iss_parameter_supported": None} | {
+            f"{name}_endpoint": f"{elsewhere.url}/{path}" for name, path in PAGES.items()
+        }
+        await self.oauth(Person(elsewhere), kept=False, issuer=self.place.url).log_in()
+        self.assertIn("/token", self.place.paths())
 
     async def test_addresses_in_private_networks_are_not_asked(self) -> None:
         for address in (

@@ -50,6 +50,7 @@ from .metadata import (
     read_address,
     read_issuer,
     read_resource,
+    require_identified,
     resource_urls,
 )
 
@@ -342,6 +343,8 @@ class OAuth:
                 ):
                     if endpoint is not None:
                         self._ask.check(endpoint, f"an endpoint of {issuer}")
+                if pinned is None:
+                    require_identified(metadata)
                 return metadata
             tried.append(f"{url} answered {reply.status}")
         raise McpAuthError(f"the authorization server {issuer} has no usable metadata: {', '.join(tried)}")

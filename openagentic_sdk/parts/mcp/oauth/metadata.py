@@ -155,6 +155,21 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
     )
 
 
+def require_identified(issuer: Issuer) -> None:
+    """Raise `McpAuthError` if another party than the issuer could issue the code that is then sent to the issuer.
+
+    An attacker's issuer can name the login page of an honest one and its own token endpoint, which would receive the honest
+    one's code and our verifier (a mix-up, RFC 9700, section 4.4). Only `iss` in the response reveals that (RFC 9207).
+    """
+    asked_at = origin_of(read_address(issuer.authorization_endpoint, "the login page"))
+    if not issuer.sends_issuer and asked_at != origin_of(read_address(issuer.issuer, "the authorization server")):
+        raise McpAuthError(
+            f"the authorization server {issuer.issuer} sends people to {asked_at} for the login and does not announce that "
+            "the response identifies it (RFC 9207), so its code could be meant for another server: nothing was sent; if "
+            f"both belong together, set oauth.issuer of the server's entry to {issuer.issuer}"
+        )
+
+
 def is_document_url(url: str) -> bool:
     """Whether a URL can be a client id: https, with a path."""
     parts = urlsplit(url)
