@@ -359,7 +359,20 @@ class _Repair:
         """The opaque fields to send back: those that the endpoint expects, and only if they came from it."""
         if item.get("origin", self._origin) != self._origin:
             return {}
-        return {key: item[key] for key in self._quirks.echo_fields if key in item}
+        return {key: item[key] for key in self._quirks.echo_fields if key in item and _can_be_sent_back(item[key])}
+
+
+def _can_be_sent_back(field: Any) -> bool:
+    """Whether an opaque field is readable: text, or blocks whose types and ids are text.
+
+    The endpoint created it and it is in the log, so a field that fails here would fail every further request of the session.
+    """
+    return not isinstance(field, list) or all(
+        isinstance(block, Mapping)
+        and all(isinstance(block.get(key), str | None) for key in ("type", "id", "call_id"))
+        and isinstance(block.get("functionCall"), Mapping | None)
+        for block in field
+    )
 
 
 def write_tools(

@@ -20,6 +20,7 @@ from openagentic_sdk.providers.chat_request import (
     encode_request,
     repair_messages,
 )
+from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.openai import OpenAIProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
@@ -262,6 +263,22 @@ class Repairs(unittest.TestCase):
         elsewhere = self.repaired(assistant(call("a"), origin="other.example", **extras))[0]
         self.assertEqual(set(elsewhere), {"role", "content", "tool_calls"})
         self.assertNotIn("reasoning_content", self.repaired(assistant(call("a"), **extras), quirks=OPENAI)[0])
+
+    def test_opaque_blocks_that_nobody_can_read_are_left_out_and_no_session_ends_over_them(self) -> None:
+        for provider, field, block in (
+            (AnthropicProvider, "anthropic_content", {"type": "thinking", "id": "b"}),
+            (OpenAIResponsesProvider, "responses_items", {"type": "web_search_call", "id": "b", "call_id": None}),
+            (OpenAIResponsesProvider, "responses_items", {"type": "web_search_call_output", "call_id": "b"}),
+            (GeminiProvider, "gemini_parts", {"functionCall": {"id": "b"}}),
+        ):
+            for key in (*block, None):
+                for wrong in ([], {}, 1, ["x"], {"a": []}):
+                    bad = wrong if key is None else {**block, key: wrong}
+                    message = {"role": "assistant", "content": "said", "tool_calls": [call("b")], field: [bad]}
+                    with self.subTest(field=field, block=bad):
+                        endpoint = provider(base_url="http://host")
+                        payload, _, _ = endpoint.prepare("m", [user(), message, result("b")], [], stream=True)
+                        self.assertIn("said", json.dumps(payload))
 
     def test_mistral_gets_short_ids_names_in_results_and_an_assistant_between_result_and_user(self) -> None:
         repaired = self.repaired(assistant(call("call_abc")), result("call_abc"), user("more"), quirks=MISTRAL)
