@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import KW_ONLY, field, replace
@@ -34,8 +34,9 @@ from .events import (
     SystemNotice,
     UserQuestion,
 )
-from .ground.checks import COUNT, TEXTS, check_settings, shown
+from .ground.checks import COUNT, NAME, TEXT, TEXTS, Check, check_settings, is_a, or_none, shown
 from .ground.frozen import changed, frozen, values_of
+from .ground.patterns import regex
 from .ground.settings import WithAdvice, advice_on
 from .ground.text import existing
 from .ground.threads import ask_callable
@@ -69,6 +70,8 @@ else:
 
 _NO_DEPS: Any = None
 MAX_HANDOFFS = 10
+# The names that a permission rule can have: each tool is allowed by a rule of its name.
+_TOOL_NAME = regex(r"[A-Za-z_][\w.-]*")
 TOOL_SETS: Mapping[str, Sequence[str]] = {
     "files": ("Read", "Write", "Edit", "Glob", "Grep"),
     "shell": ("Bash", "BashOutput", "KillBash"),
@@ -147,7 +150,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     def __post_init__(self) -> None:
         """Check everything that can be checked without I/O. Raises `OptionsError`."""
+        check_settings(self, _CHECKS)
         _ = self._own_tools, self._schema
+        if not callable(self.handoffs):
+            self._next_agents()
         instructions = self.instructions
         texts: Any = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         if isinstance(texts, Sequence):
@@ -156,7 +162,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         _check_functions("output_validators", self.output_validators, "(ctx, output)")
         _check_functions("input_guardrails", self.input_guardrails, "(ctx, prompt)")
         _check_functions("output_guardrails", self.output_guardrails, "(ctx, output)")
-        check_settings(self, {"model": _model, "output_retries": COUNT, "needs_approval": TEXTS})
+        self._check_hooks()
         names = self._tool_names()
         for rule in parse_rules(self.needs_approval, "ask"):
             if not (rule.tool.startswith("mcp__") or any(map(rule.covers, names))):
@@ -182,8 +188,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """Run a prompt to its end; None continues where the session stopped.
 
         Raises `RunFailedError`, which carries the result, for a run without an answer, and its subclass
-        `GuardrailTrippedError` if a guardrail stopped it. A run that waits for a person returns: its `stop_reason` is
-        `waiting`, its result has the `questions`.
+        `GuardrailTrippedError` if a guardrail stopped it. The result of a run that waits for a person has the `stop_reason`
+        `waiting`, and the `questions`.
         """
         running = _AgentRun(self, deps, prompt, settings)
         async with aclosing(running.events()) as events:
@@ -197,7 +203,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """Call `run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a
         coroutine.
         """
-        refuse_running_loop("run_sync()")
+        refuse_running_loop("run_sync()", "agent.run(...)")
         return asyncio.run(self.run(prompt, deps=deps, **settings))
 
     def stream(
@@ -259,12 +265,21 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                 tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[item]]
             elif isinstance(item, Tool):
                 tools.append(item)
+            elif isinstance(item, type) and issubclass(item, Tool):
+                raise OptionsError(f"tools: {item.__name__} is a class: write {item.__name__}()")
             elif callable(item):
                 from .tools.function import tool  # late: it reads types, which an agent without functions has none of
 
                 tools.append(tool(item))
             else:
-                raise OptionsError(f"tools: {shown(item)} is not a function, tool or name of a set")
+                advice = ": write agent.as_tool()" if isinstance(item, Agent) else ""
+                raise OptionsError(f"tools: {shown(item)} is not a function, tool or name of a set{advice}")
+        for each in tools:
+            if not _TOOL_NAME.fullmatch(each.name):
+                raise OptionsError(
+                    f"tools: no permission rule can name the tool {each.name!r}: begin its name with an ASCII letter or _, "
+                    "and go on with letters, digits, _, . and -"
+                )
         return tools
 
     @cached_property
@@ -383,14 +398,21 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             texts.append(text)
         return "\n\n".join(filter(None, texts))
 
+    def _check_hooks(self) -> None:
+        """Raise `OptionsError` for hooks at an unknown point, and for what is not a list of functions."""
+        if isinstance(self.hooks, HookEngine):
+            return
+        for point, hooks in self.hooks.items():
+            if point not in POINTS:
+                raise OptionsError(f"hooks: unknown point {shown(point)}: the points are {', '.join(POINTS)}")
+            _check_functions(f"hooks[{point!r}]", hooks, "(ctx, payload)")
+
     def _hooks(self, deps: Any) -> HookEngine | None:
         """The hooks, each bound to its context."""
         if isinstance(self.hooks, HookEngine):
             return self.hooks
         if not self.hooks:
             return self.options.hooks
-        if unknown := self.hooks.keys() - POINTS.keys():
-            raise OptionsError(f"hooks: unknown point {min(unknown)!r}: the points are {', '.join(POINTS)}")
         caller_hooks = self.options.hooks or HookEngine()
         more: dict[str, Any] = {
             point: [
@@ -487,6 +509,7 @@ class _AgentRun:
     def __init__(self, agent: Agent[Any, Any], deps: Any, prompt: Prompt, settings: RunSettings) -> None:
         self.agent, self.outcome, self.handoffs = agent, AgentOutcome(), 0
         self.model = settings.get("model")
+        check_settings({"model": self.model}, {"model": _model})
         self.history = events_of_messages(settings.get("message_history") or ())
         self._answers = settings.get("answers") or {}
         own = ("model", "message_history", "answers")
@@ -494,7 +517,8 @@ class _AgentRun:
         if unknown := self._settings.keys() - RunSettings.__annotations__.keys():
             names = ", ".join(RunSettings.__annotations__)
             name = min(unknown)
-            raise OptionsError(f"a run has no setting {name!r}{agent.advice(name) or f': the settings are {names}'}")
+            advice = advice_on(name, (*RunSettings.__annotations__, "deps"), OpenAgenticOptions.__dataclass_fields__)
+            raise OptionsError(f"a run has no setting {name!r}{advice or f': the settings are {names}'}")
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
         self._left: dict[str, Any] = {}
         self._events: list[AnyEvent] = []
@@ -659,6 +683,28 @@ def _last_agent(store: SessionStore, session_id: str) -> str | None:
 def _model(value: Any) -> str | None:
     is_one = value is None or isinstance(value, str) or a_provider(value) is None
     return None if is_one else f'a name such as "openai:gpt-4o", or {a_provider(value)}'
+
+
+def _deps_class(value: Any) -> str | None:
+    """A class, or a type of `typing`; None declares no deps."""
+    is_one = (
+        value is None or isinstance(value, type) or type(value).__module__ in ("types", "typing", "typing_extensions")
+    )
+    return None if is_one else "the class of the value that run(deps=...) gets"
+
+
+_CHECKS: Mapping[str, Check] = {
+    "model": _model,
+    "tools": lambda value: None if isinstance(value, Iterable) or callable(value) else "a list of functions and tools",
+    "deps": _deps_class,
+    "name": or_none(NAME),
+    "description": TEXT,
+    "output_retries": COUNT,
+    "handoffs": lambda value: None if isinstance(value, Sequence) or callable(value) else "a list of agents",
+    "hooks": is_a(HookEngine | Mapping, "a HookEngine(...), or a mapping of points to lists of functions"),
+    "needs_approval": TEXTS,
+    "options": is_a(OpenAgenticOptions, "OpenAgenticOptions(...)"),
+}
 
 
 def _check_functions(name: str, functions: Any, takes: str) -> None:

@@ -117,17 +117,17 @@ def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
     """Call `run()` in a new event loop, for plain code. Raises the same errors, and `EventLoopError` in a coroutine."""
-    refuse_running_loop("run_sync()")
+    refuse_running_loop("run_sync()", "run(...)")
     return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
 
 
-def refuse_running_loop(what: str) -> None:
-    """Raise `EventLoopError` in a coroutine: `what` needs its own event loop."""
+def refuse_running_loop(what: str, instead: str) -> None:
+    """Raise `EventLoopError` in a coroutine: `what` needs its own event loop, and `instead` can be awaited."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise EventLoopError(f"{what} cannot be called while an event loop is running: write `await run(...)`")
+    raise EventLoopError(f"{what} cannot be called while an event loop is running: write `await {instead}`")
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:

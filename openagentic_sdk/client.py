@@ -18,7 +18,7 @@ from typing import Literal
 
 from .errors import OptionsError
 from .events import AnyEvent
-from .options import OpenAgenticOptions, with_model
+from .options import OpenAgenticOptions, require_options, with_model
 from .parts.record.folds.metrics import RunMetrics
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
@@ -36,6 +36,7 @@ class AgentClient:
     """
 
     def __init__(self, options: OpenAgenticOptions) -> None:
+        require_options(options)
         self.state: ClientState = "created"
         self._turns = Turns(replace(options, part="first"))
         # How a turn that is still being opened must end.
@@ -127,10 +128,12 @@ class AgentClient:
 
         Raises `OptionsError` for an invalid one, and then nothing has changed.
         """
+        self._require("created", "connected", "running")
         self._turns.change(with_model(self._turns.options, model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
         """Use another permission mode from the next call, subagents included. Raises `OptionsError` for an unknown mode."""
+        self._require("created", "connected", "running")
         options = self._turns.options
         gate = options.permission_gate or PermissionGate(clock=options.clock)
         self._turns.change(replace(options, permission_gate=gate.with_mode(mode)))

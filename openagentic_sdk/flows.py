@@ -572,7 +572,7 @@ class Workflow(Generic[P, R]):
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
         """`run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a coroutine."""
-        refuse_running_loop("run_sync()")
+        refuse_running_loop("run_sync()", "workflow.run(...)")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
     async def cancel(self, session: str, reason: str = "", *, options: OpenAgenticOptions | None = None) -> None:

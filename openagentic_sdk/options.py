@@ -124,7 +124,18 @@ def a_provider(value: Any) -> str | None:
 
 
 def _tools(value: Any) -> str | None:
-    return None if isinstance(value, ToolRegistry) else list_of(is_a(Tool, "a tool"), "tools (see `tool`)")(value)
+    if isinstance(value, ToolRegistry):
+        return None
+    items: Any = value if isinstance(value, list | tuple) else ()
+    wrong = next((each for each in items if not isinstance(each, Tool)), None)
+    advice = ""
+    if isinstance(wrong, str):
+        advice = " (without this setting, the built-in tools are there; disallowed_tools takes some of them away)"
+    elif isinstance(wrong, type) and issubclass(wrong, Tool):
+        advice = f" (write {wrong.__name__}(), an object of the class)"
+    elif callable(wrong):
+        advice = " (write @tool above the function, or pass it to an Agent)"
+    return list_of(is_a(Tool, "a tool"), f"tools{advice or ' (see `tool`)'}")(value)
 
 
 def _session_id(value: Any) -> str | None:
@@ -502,6 +513,7 @@ def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
     """Replace the model, and the provider if the word names one. Raises `OptionsError`."""
     from .providers.named import find_model
 
+    check_settings({"model": word}, {"model": NAME})
     here = located(options)
     provider, model = find_model(word, here.provider)
     if provider is here.provider:
@@ -509,10 +521,15 @@ def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
     return replace(here, provider=provider, model=model, api_key=None)
 
 
-def check_options(options: OpenAgenticOptions) -> None:
-    """Raise `OptionsError` for the first invalid setting, with its name, its value and the accepted values."""
+def require_options(options: object) -> None:
+    """Raise `OptionsError` for anything but an `OpenAgenticOptions`."""
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
+
+
+def check_options(options: OpenAgenticOptions) -> None:
+    """Raise `OptionsError` for the first invalid setting, with its name, its value and the accepted values."""
+    require_options(options)
     check_fields(options)
     full_options = located(options)
     if full_options.provider is None:
@@ -573,7 +590,7 @@ _HOOK_CHECKS: Mapping[str, Check] = {
 _MATCHER_CHECKS: Mapping[str, Check] = {
     "name": TEXT,
     "tool_name_pattern": TEXT,
-    "hook": or_none(is_callable),
+    "hook": is_callable,
     "timeout_s": or_none(SECONDS),
     "fail_closed": or_none(BOOL),
     "tool_name_regex": or_none(_pattern),

@@ -30,7 +30,7 @@ def check_settings(settings: object, checks: Mapping[str, Check], where: str = "
         value = source[name] if is_mapping else getattr(source, name, None)
         requirement = check(value)
         if requirement is not None:
-            actual = f"a {type(value).__name__}" if name in _SECRET else shown(value)
+            actual = f"a value of type {type(value).__name__}" if name in _SECRET else shown(value)
             raise OptionsError(f"{where}{name} must be {requirement}, not {actual}")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, InitVar, fields
@@ -37,6 +38,7 @@ from .checks import (
     path,
 )
 from .frozen import frozen
+from .patterns import regex
 from .words import look_alikes
 
 T = TypeVar("T")
@@ -218,59 +220,69 @@ class _Description:
 
 
 # Names from other SDKs (claude-agent-sdk, openai-agents, pydantic-ai), and their counterparts here; the complete tables
-# are in docs/from-*.md.
-_LIMITS = "max_steps=, max_tokens=, max_cost_usd= or timeout_s="
+# are in docs/from-*.md. The counterparts of one name, separated by " | ", are arguments of different callables.
+_LIMITS = "run(max_steps=..., max_tokens=..., max_cost_usd=..., timeout_s=...)"
+_OUTPUT = "output= | Agent(output=...) | output_schema=, or Agent(output=...)"
 _WORDS = {
     "add_dirs": "additional_dirs=",
+    "args_schema": "parameters with type hints, or a class that extends Tool",
     "betas": "RequestSettings(extra_headers=...) of the provider",
-    "can_use_tool": "PermissionGate(approver=...)",
-    "capabilities": "options=OpenAgenticOptions(parts=...)",
+    "can_use_tool": "approver= | PermissionGate(approver=...)",
+    "capabilities": "parts= | options=OpenAgenticOptions(parts=...)",
     "checkpointer": "session_store=",
-    "context": "deps=",
-    "context_schema": "deps=",
+    "context": "deps= | Agent(deps=...)",
+    "context_schema": "deps= | Agent(deps=...)",
+    "context_type": "deps= | Agent(deps=...)",
     "continue_conversation": "continue_last=",
     "conversation_id": "session=",
-    "deferred_tool_results": "answers=",
-    "deps_type": "deps=",
+    "deferred_tool_results": "answers= | agent.run(answers=...)",
+    "deps_type": "deps= | Agent(deps=...)",
+    "description_override": "description=",
     "effort": "RequestSettings(reasoning_effort=...) of the provider",
     "enable_file_checkpointing": "rewind_session(files=True), without a setting",
     "error_handlers": "except RunFailedError",
     "fallback_model": "fallback=[...]",
     "fork_session": "fork_session(store, session_id), and resume= its result",
     "group_id": "session=",
-    "handoff_description": "description=",
+    "handoff_description": "description= | Agent(description=...)",
+    "hooks": "hook=, with a HookMatcher for each hook",
     "include_partial_messages": "assistant.delta events, which are always sent",
     "input_guardrails": "Agent(input_guardrails=[...])",
-    "instructions": "system_prompt=, or an Agent",
-    "interrupt_before": "needs_approval=[...] of an Agent, or PermissionGate(ask=[...])",
+    "input_schema": "parameters with type hints, or a class that extends Tool",
+    "instructions": "prompt= | Agent(instructions=...) | system_prompt=, or an Agent",
+    "interrupt_before": "needs_approval=[...] | Agent(needs_approval=[...]), or PermissionGate(ask=[...])",
+    "matcher": "tool_name_pattern=",
     "max_budget_usd": "max_cost_usd=",
     "max_retries": "retry=RetryPolicy(max_retries=...)",
     "max_thinking_tokens": "AnthropicProvider(thinking=...)",
     "max_turns": "max_steps=",
-    "mode": "permission_mode=",
+    "mode": "permission_mode= | permission_gate=PermissionGate(permission_mode=...)",
     "model_settings": "a provider with settings=RequestSettings(...)",
-    "output_format": "output_schema=, or Agent(output=...)",
+    "name_override": "name=",
+    "needs_approval": "Agent(needs_approval=[...]), or PermissionGate(ask=[...])",
+    "output_format": _OUTPUT,
     "output_guardrails": "Agent(output_guardrails=[...])",
-    "output_type": "output=",
+    "output_type": _OUTPUT,
     "permission_mode": "permission_gate=PermissionGate(permission_mode=...)",
     "plugins": "the command openagentic-sdk plugins add",
     "recursion_limit": "max_steps=",
     "request_limit": "max_steps=",
-    "response_format": "output_schema=, or Agent(output=...)",
-    "result_type": "output=",
-    "retries": "output_retries=",
+    "requires_approval": "Agent(needs_approval=[...]), or PermissionGate(ask=[...])",
+    "response_format": _OUTPUT,
+    "result_type": _OUTPUT,
+    "retries": "output_retries= | retry=RetryPolicy(max_retries=...)",
     "retry_policy": "retry=",
     "run_config": "arguments of run()",
     "session_id": "session=",
-    "system_prompt": "instructions=",
+    "system_prompt": "instructions= | prompt= | Agent(instructions=...)",
     "temperature": "RequestSettings(temperature=...) of the provider",
     "thinking": "AnthropicProvider(thinking=...)",
     "thread_id": "session=",
     "timeout": "timeout_s=",
-    "toolsets": "tools=, and options=OpenAgenticOptions(mcp_servers=...)",
+    "toolsets": "mcp_servers= | tools=, and options=OpenAgenticOptions(mcp_servers=...)",
     "total_tokens_limit": "max_tokens=",
     "usage": "tools=[other.as_tool()], which spends from the same limits",
-    "usage_limits": _LIMITS,
+    "usage_limits": f"{_LIMITS} | max_steps=, max_tokens=, max_cost_usd= or timeout_s=",
     # Methods and decorators of an agent.
     "clone": "dataclasses.replace(agent, ...)",
     "instrument": "options=OpenAgenticOptions(otlp_endpoint=...)",
@@ -300,7 +312,21 @@ def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) 
     """
     if word in options and word not in ("system_prompt", "session_id"):
         return f": write options=OpenAgenticOptions({word}=...)"
-    if (replacement := _WORDS.get(word)) is not None and replacement.removesuffix("=") != word:
-        return f": use {replacement}"
+    snake_case = re.sub("(?<=[a-z])(?=[A-Z])", "_", word).lower()
+    if snake_case != word and snake_case in names:
+        return f": use {snake_case}="
+    alternatives = _WORDS[word].split(" | ") if word in _WORDS else []
+    here = [text for text in alternatives if (name := _ARGUMENT.match(text)) and name[1] in names and name[1] != word]
+    if here:
+        return f": use {here[0]}"
+    for text in alternatives:
+        name = _ARGUMENT.match(text)
+        if name is None:
+            return f": use {text}"
+        if name[1] in options and name[1] != word:
+            return f": write options=OpenAgenticOptions({f'{text}...' if text.endswith('=') else text})"
     near = [name for name in look_alikes(word, names, 0.7) if name != word]
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+_ARGUMENT = regex(r"(\w+)=")

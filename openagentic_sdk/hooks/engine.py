@@ -21,6 +21,7 @@ from ..events import HookEvent
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
 from ..ground.globs import fits_name
+from ..ground.settings import WithAdvice
 from ..ground.threads import ask_callable, call_guest, error_words, running_loop
 from ..serialization import dumps_field
 from .models import HookDecision, HookMatcher, HookRun, PointOutcome
@@ -82,7 +83,7 @@ _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
 
 @frozen(kw_only=True)
-class HookEngine:
+class HookEngine(WithAdvice):
     """All hooks of a run. `default_timeout_s` limits a hook that declares no `timeout_s`.
 
     `run` returns the value of the point (see `POINTS`), an event for each hook that ran, and the hooks' combined decision:

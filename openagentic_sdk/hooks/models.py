@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..ground.frozen import frozen
+from ..ground.settings import WithAdvice
 from ..kernel.hooks import HookDecision, HookRun, Permission, PointOutcome
 
 __all__ = ["HookCallable", "HookDecision", "HookMatcher", "HookRun", "Permission", "PointOutcome"]
@@ -14,7 +15,7 @@ HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookD
 
 
 @frozen
-class HookMatcher:
+class HookMatcher(WithAdvice):
     """A hook, and the condition under which it runs.
 
     `tool_name_pattern` is one or more fnmatch patterns joined by `|`, matched against the tool's name at points that
@@ -31,4 +32,4 @@ class HookMatcher:
     timeout_s: float | None = None
     fail_closed: bool | None = None
     tool_name_regex: str | None = None
-    when: Callable[[Mapping[str, Any]], bool] | None = None
+    when: Callable[[dict[str, Any]], bool] | None = None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..events import UserAnswer, UserQuestion
+from ..ground.checks import shown
 from ..ground.clock import Clock
 from ..ground.frozen import frozen
 from ..ground.text import visible
@@ -29,7 +30,7 @@ from .subject import Subject
 
 AnswerGiven = str | bool | UserAnswer
 UserAnswerer = Callable[[UserQuestion], AnswerGiven | Awaitable[AnswerGiven]]
-Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
+Approver = Callable[[str, dict[str, Any], dict[str, Any]], Any]
 
 
 @frozen
@@ -95,6 +96,8 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
         result = replace(result, allowed=answer.allowed, reason=answer.reason or result.reason)
         return _with_input(facts, result, answer.updated_input)
     reason = f"the approver {'allowed' if answer is True else 'refused'} {tool}"
+    if not isinstance(answer, bool):
+        reason = f"the approver returned {shown(answer)}, which allows nothing: return True, False or an ApprovalResult"
     # Only True itself: a callback that returns a text such as "no" has not approved.
     return replace(result, allowed=answer is True, reason=reason)
 

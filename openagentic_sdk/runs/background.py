@@ -23,7 +23,7 @@ from ..ground.text import existing
 from ..ground.threads import running_loop
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
-from ..options import OpenAgenticOptions
+from ..options import OpenAgenticOptions, require_options
 from ..parts.masking import environment_redactor, mask_event
 from ..parts.record.abandoned import end_session
 from ..parts.record.folds.metrics import RunMetrics
@@ -74,6 +74,7 @@ def submit(
     run, which then starts and writes nothing more. Raises `EventLoopError` without a running asyncio loop.
     """
     running_loop("submit()")
+    require_options(options)
     session_id = options.resume or named_session(options) or options.session_id or new_session_id()
     if options.resume is None and named_session(options) is None:
         options = replace(options, session_id=session_id)

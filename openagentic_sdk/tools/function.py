@@ -19,6 +19,7 @@ from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get
 
 from ..errors import OptionsError
 from ..events import Effect
+from ..ground.checks import TEXTS, check_settings, one_of, or_none, shown
 from ..ground.schemas.typed import (
     NO_DEFAULT,
     JsonType,
@@ -29,6 +30,7 @@ from ..ground.schemas.typed import (
     require_writable,
     to_json,
 )
+from ..ground.settings import advice_on
 from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext, ToolOutput
 from .base import Tool
@@ -58,7 +60,7 @@ def tool(
 def tool(
     function: Callable[P, R] | None = None,
     /,
-    *,
+    *more: object,
     name: str | None = None,
     description: str | None = None,
     effect: Effect = "unsafe",
@@ -68,6 +70,7 @@ def tool(
     secret: bool | Sequence[str] = False,
     control: Sequence[str] | None = None,
     sink: bool | None = None,
+    **unknown: object,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn a function, async or not, into a tool; a synchronous one runs in a thread of its own.
 
@@ -76,6 +79,13 @@ def tool(
     `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels. Raises
     `OptionsError` for a parameter or result that JSON cannot represent, and for invalid labels.
     """
+    for argument in unknown:
+        raise TypeError(f"tool() takes no argument {argument!r}{advice_on(argument, tool.__kwdefaults__ or ())}")
+    if more or isinstance(function, str):
+        raise OptionsError(
+            f"tool({shown(function)}, ...): a tool is made from a function, and its name and description are keyword "
+            "arguments: write @tool(name=..., description=...) above a function whose parameters have type hints"
+        )
     declares = (source, control, sink) != (None, None, None) or trusted_fields != () or secret is not False
     source = "untrusted" if source is None else source
     labels = ToolLabels(source, trusted_fields, secret, control, sink) if declares else None
@@ -110,6 +120,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if self.name == "<lambda>":
             raise OptionsError("a tool needs a name, and a lambda has none: write a function, or tool(name=...)")
         self.description = description or inspect.getdoc(called) or self.name
+        check_settings({"effect": effect, "allowed_callers": allowed_callers}, _CHECKS, f"tool {self.name}: ")
         self.effect, self.allowed_callers = effect, allowed_callers
         self._settings = (name, description, effect, allowed_callers, labels)
         self._context_name: str | None = None
@@ -208,6 +219,9 @@ class FunctionTool(Tool, Generic[P, R]):
             if inspect.isawaitable(result):
                 result = await result
         return result
+
+
+_CHECKS = {"effect": one_of(*get_args(Effect)), "allowed_callers": or_none(TEXTS)}
 
 
 def inside_partials(function: Any) -> Any:

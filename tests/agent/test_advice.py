@@ -1,13 +1,33 @@
 """Arguments of other SDKs, and misspelled ones: the error names the replacement."""
 
+import asyncio
+import re
 import unittest
 from collections.abc import Callable
 from typing import Any
 
-from openagentic_sdk import Agent, AgentDefinition, AgentResult, OpenAgenticOptions, OptionsError, PermissionGate
-from openagentic_sdk.options import Limits
+from openagentic_sdk import (
+    Agent,
+    AgentClient,
+    AgentDefinition,
+    AgentResult,
+    EventLoopError,
+    HookEngine,
+    HookMatcher,
+    OpenAgenticOptions,
+    OptionsError,
+    PermissionGate,
+    submit,
+)
+from openagentic_sdk import tool as typed_tool
+from openagentic_sdk.ground.settings import _WORDS
+from openagentic_sdk.options import Limits, check_options
+from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.tools.write import WriteTool
 
-from .support import scripted
+from .support import Shop, look_up, scripted
+
+tool: Any = typed_tool
 
 agent: Any = scripted("Hello.")
 result: Any = AgentResult("Hello.", "s", [], None, None, "end")
@@ -20,7 +40,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     ),
     (lambda: Agent("openai:gpt-4o", deps_type=int), TypeError, "use deps="),
     (lambda: Agent("openai:gpt-4o", system_prompt="Be kind."), TypeError, "use instructions="),
-    (lambda: Agent("openai:gpt-4o", usage_limits=3), TypeError, "use max_steps=, max_tokens=, max_cost_usd="),
+    (lambda: Agent("openai:gpt-4o", usage_limits=3), TypeError, "use run(max_steps=..., max_tokens=..., max_cost"),
     (lambda: Agent("openai:gpt-4o", handoff_description="x"), TypeError, "use description="),
     (lambda: Agent("openai:gpt-4o", mcp_servers={}), TypeError, "write options=OpenAgenticOptions(mcp_servers=...)"),
     (lambda: Agent("openai:gpt-4o", output_validator=3), TypeError, "use Agent(output_validators=[...])"),
@@ -36,7 +56,10 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: result.to_input_list(), AttributeError, "use new_messages()"),
     (lambda: result.evnts, AttributeError, "did you mean events?"),
     (lambda: agent.run_snyc, AttributeError, "an Agent has no attribute 'run_snyc'"),
+    (lambda: Agent("openai:gpt-4o", max_turns=3), TypeError, "write options=OpenAgenticOptions(max_steps=...)"),
+    (lambda: Agent("openai:gpt-4o", context_type=int), TypeError, "use deps="),
     (lambda: agent.run_sync("Hi.", usage_limits=3), OptionsError, "use max_steps="),
+    (lambda: agent.run_sync("Hi.", output_type=int), OptionsError, "use Agent(output=...)"),
     (lambda: agent.run_sync("Hi.", request_limit=3), OptionsError, "use max_steps="),
     (lambda: agent.run_sync("Hi.", total_tokens_limit=3), OptionsError, "use max_tokens="),
     (lambda: agent.run_sync("Hi.", timeout=3), OptionsError, "use timeout_s="),
@@ -54,11 +77,73 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: OpenAgenticOptions(thread_id="s"), TypeError, "use session="),
     (lambda: OpenAgenticOptions(recursion_limit=3), TypeError, "use max_steps="),
     (lambda: OpenAgenticOptions(retry_policy=3), TypeError, "use retry="),
+    (lambda: OpenAgenticOptions(output_type=int), TypeError, "use output_schema=, or Agent(output=...)"),
+    (lambda: OpenAgenticOptions(deps_type=int), TypeError, "use Agent(deps=...)"),
+    (lambda: OpenAgenticOptions(mode="plan"), TypeError, "use permission_gate=PermissionGate(permission_mode=...)"),
     (lambda: agent.run_sync("Hi.", input_guardrails=[]), OptionsError, "use Agent(input_guardrails=[...])"),
     (lambda: OpenAgenticOptions(max_stepz=3), TypeError, "did you mean max_steps?"),
     (lambda: Limits(max_turns=3), TypeError, "Limits() takes no argument 'max_turns': use max_steps="),
-    (lambda: PermissionGate(can_use_tool=print), TypeError, "use PermissionGate(approver=...)"),
-    (lambda: AgentDefinition("d", "p", disallowedTools=[]), TypeError, "did you mean disallowed_tools?"),
+    (lambda: PermissionGate(can_use_tool=print), TypeError, "use approver="),
+    (lambda: AgentDefinition("d", system_prompt="p"), TypeError, "use prompt="),
+    (lambda: AgentDefinition("d", "p", maxSteps=3), TypeError, "use max_steps="),
+    (lambda: HookEngine(PreToolUse=[]), TypeError, "HookEngine() takes no argument 'PreToolUse': use pre_tool_use="),
+    (lambda: HookMatcher("h", matcher="Bash"), TypeError, "use tool_name_pattern="),
+    (lambda: HookMatcher("h", hooks=[print]), TypeError, "use hook=, with a HookMatcher for each hook"),
+    (lambda: tool(needs_approval=True), TypeError, "use Agent(needs_approval=[...]), or PermissionGate(ask=[...])"),
+    (lambda: tool(name_override="x"), TypeError, "tool() takes no argument 'name_override': use name="),
+    (lambda: tool("add", "Add two numbers.", {"a": float}), OptionsError, "write @tool(name=..., description=...)"),
+    (lambda: tool(effect="reads")(look_up), OptionsError, "effect must be one of 'read', 'idempotent', 'unsafe'"),
+    (lambda: AgentDefinition("d", "p", disallowedTools=[]), TypeError, "use disallowed_tools="),
+)
+
+
+def hooked(matcher: HookMatcher) -> OpenAgenticOptions:
+    """The options of a run with this hook."""
+    return OpenAgenticOptions(provider=ScriptedProvider([]), hooks=HookEngine(pre_tool_use=[matcher]))
+
+
+def submitted(options: Any) -> Any:
+    """What `submit` with these options returns."""
+
+    async def submit_it() -> Any:
+        return submit("Hi.", options)
+
+    return asyncio.run(submit_it())
+
+
+# Values of the wrong kind: the error names the argument, and what it takes.
+WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
+    (lambda: scripted(tools=None), "tools must be a list of functions and tools, not None"),
+    (lambda: scripted(tools=[WriteTool]), "tools: WriteTool is a class: write WriteTool()"),
+    (lambda: scripted(tools=[scripted(name="helper")]), "write agent.as_tool()"),
+    (lambda: scripted(tools=[tool(name="look up")(look_up)]), "no permission rule can name the tool 'look up'"),
+    (
+        lambda: scripted(hooks={"pre_tool_use": look_up}),
+        "hooks['pre_tool_use'] must be a list of functions of (ctx, pay",
+    ),
+    (lambda: scripted(hooks={"PreToolUse": [look_up]}), "unknown point 'PreToolUse': the points are session_start, "),
+    (
+        lambda: scripted(hooks=[look_up]),
+        "hooks must be a HookEngine(...), or a mapping of points to lists of functions",
+    ),
+    (lambda: scripted(handoffs=scripted(name="b")), "handoffs must be a list of agents, not Agent("),
+    (lambda: scripted(handoffs=[scripted()]), "is not an agent with a name"),
+    (lambda: scripted(deps=Shop()), "deps must be the class of the value that run(deps=...) gets, not Shop("),
+    (lambda: scripted(name=3), "name must be a string that is not empty, or None, not 3"),
+    (lambda: Agent("m", options={}), "options must be OpenAgenticOptions(...), not {}"),  # type: ignore[arg-type]
+    (lambda: agent.run_sync("Hi.", model=3), "model must be a name such as"),
+    (lambda: AgentClient(None), "options must be OpenAgenticOptions(...), not None"),  # type: ignore[arg-type]
+    (
+        lambda: check_options(OpenAgenticOptions(tools=[look_up])),
+        "write @tool above the function, or pass it to an Agent",
+    ),
+    (lambda: check_options(OpenAgenticOptions(tools=["Read"])), "without this setting, the built-in tools are there"),
+    (
+        lambda: check_options(hooked(HookMatcher("h", "Bash"))),
+        "hooks.pre_tool_use['h'].hook must be a callable, not None",
+    ),
+    (lambda: submitted(None), "options must be OpenAgenticOptions(...), not None"),
+    (lambda: check_options(OpenAgenticOptions(tools=[WriteTool])), "write WriteTool(), an object of the class"),
 )
 
 
@@ -68,6 +153,27 @@ class Advice(unittest.TestCase):
             with self.subTest(number=number, said=said), self.assertRaises(kind) as caught:
                 mistake()
             self.assertIn(said, str(caught.exception))
+
+    def test_a_value_of_the_wrong_kind_is_refused_where_it_is_written(self) -> None:
+        for number, (mistake, said) in enumerate(WRONG_VALUES, 1):
+            with self.subTest(number=number, said=said), self.assertRaises(OptionsError) as caught:
+                mistake()
+            self.assertIn(said, str(caught.exception))
+
+    def test_advice_names_arguments_that_exist(self) -> None:
+        for cls in (Agent, OpenAgenticOptions, AgentDefinition, PermissionGate):
+            names = cls.__dataclass_fields__
+            for word in _WORDS.keys() - names.keys():
+                advised = re.match(r": use (\w+)=", cls.advice(word))
+                with self.subTest(cls=cls.__name__, word=word):
+                    self.assertTrue(advised is None or advised[1] in names, cls.advice(word))
+
+    def test_plain_code_in_a_coroutine_is_told_what_to_await(self) -> None:
+        async def in_a_coroutine() -> None:
+            agent.run_sync("Hi.")
+
+        with self.assertRaisesRegex(EventLoopError, r"write `await agent\.run\(\.\.\.\)`"):
+            asyncio.run(in_a_coroutine())
 
     def test_a_word_like_no_other_gets_no_advice(self) -> None:
         with self.assertRaises(TypeError) as caught:

@@ -64,7 +64,10 @@ class Entries(unittest.TestCase):
                 self.assertIn(each, str(caught.exception))
 
     def test_a_value_of_a_wrong_type_is_named_by_its_key_and_not_repeated(self) -> None:
-        for key, words in (("env", "env.'PORT' must be a string, not a int"), ("headers", "headers.'PORT' must be")):
+        for key, words in (
+            ("env", "env.'PORT' must be a string, not a value of type int"),
+            ("headers", "headers.'PORT' must be"),
+        ):
             with self.assertRaisesRegex(OptionsError, words) as caught:
                 read_server_entry("s", {"command": "x", key: {"PORT": 31337}})
             self.assertNotIn("31337", str(caught.exception))

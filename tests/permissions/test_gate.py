@@ -366,6 +366,16 @@ class People(WorkspaceTestCase):
         async def fails(*call: Any) -> bool:
             raise RuntimeError("boom")
 
+        for answer in (None, {"behavior": "allow"}, "yes"):
+            gate = self.gate(permission_mode="callback", approver=lambda *call, answer=answer: answer)
+            result = self.approve(gate, "Bash", LS)
+            self.assertEqual(
+                (result.allowed, result.reason),
+                (
+                    False,
+                    f"the approver returned {answer!r}, which allows nothing: return True, False or an ApprovalResult",
+                ),
+            )
         result = self.approve(self.gate(permission_mode="callback", approver=fails), "Bash", LS)
         self.assertFalse(result)
         self.assertIn("boom", result.reason)

@@ -216,7 +216,7 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
     """
     try:
         if not isinstance(entry, Mapping):
-            raise OptionsError(f"an entry must be a mapping, not a {type(entry).__name__}")
+            raise OptionsError(f"an entry must be a mapping, not a value of type {type(entry).__name__}")
         default = "http" if "url" in entry and "command" not in entry else "stdio"
         kind = entry.get("type", default)
         if not isinstance(kind, str) or kind not in _TYPES:
@@ -257,7 +257,9 @@ def _check_texts(key: str, value: Any) -> None:
     """Raise `OptionsError` that names, without its value, a member of `env` or `headers` that is not a string."""
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
-            raise OptionsError(f"{key}.{shown(name)} must be a string, not a {type(text).__name__}: put it in quotes")
+            raise OptionsError(
+                f"{key}.{shown(name)} must be a string, not a value of type {type(text).__name__}: put it in quotes"
+            )
 
 
 def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
