@@ -1,4 +1,4 @@
-"""The process that `server` measures: the application on the small server, and a bare broadcast beside it.
+"""The process that `server` measures: the application on the small server, and two bare broadcasts beside it.
 
 It reads one JSON command per line and answers with one JSON line.
 """
@@ -35,22 +35,34 @@ class Serving:
     def __init__(self, store: SessionStore) -> None:
         self.store = store
         self.writers: list[asyncio.StreamWriter] = []
+        self.next_data: asyncio.Future[bytes]
 
     async def run(self) -> None:
         server = SmallServer(app(None, store=self.store, auth=TOKEN))
         await server.start()
-        bare = await asyncio.start_server(self.enter, "127.0.0.1", 0, backlog=1024)
-        say({"port": int(server.address.rpartition(":")[2]), "bare": bare.sockets[0].getsockname()[1]})
+        self.next_data = asyncio.get_running_loop().create_future()
+        bare, tasks = [
+            await asyncio.start_server(enter, "127.0.0.1", 0, backlog=1024) for enter in (self.enter, self.enter_task)
+        ]
+        ports = {"bare": bare.sockets[0].getsockname()[1], "tasks": tasks.sockets[0].getsockname()[1]}
+        say({"port": int(server.address.rpartition(":")[2]), **ports})
         lines = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         while line := await lines.readline():
             command = json.loads(line)
             say(await getattr(self, command.pop("do"))(**command))
         bare.close()
+        tasks.close()
         await server.stop()
 
     async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
+
+    async def enter_task(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client as any application with a coroutine for each of them: wait for data, write it, wait again."""
+        while True:
+            writer.write(await self.next_data)
+            await writer.drain()
 
     async def make(self, sessions: int, events: int, text: str = "x" * 100) -> Any:
         names = []
@@ -75,6 +87,21 @@ class Serving:
             writer.write(data)
         for writer in self.writers:
             await writer.drain()
+        return None
+
+    async def wake(self, size: int) -> Any:
+        """The floor of an application: the same bytes to all watchers, each written by its own task."""
+        data, self.next_data = self.next_data, asyncio.get_running_loop().create_future()
+        data.set_result(b"z" * size)
+        return None
+
+    async def rest(self) -> Any:
+        """Wait until this process uses less than a fifth of a processor."""
+        spent_s = 1.0
+        while spent_s > 0.2 * 0.25:
+            began = time.process_time()
+            await asyncio.sleep(0.25)
+            spent_s = time.process_time() - began
         return None
 
     async def append(self, session_id: str, count: int) -> Any:

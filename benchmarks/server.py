@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from openagentic_sdk.events import UserMessage
@@ -30,6 +31,7 @@ WATCHERS = 1000
 BROADCAST = 200
 ROUNDS = 15
 REPLAY = 10_000
+APPEND_ROUNDS = 40
 LINE_ROUNDS, LINE_REQUESTS = 30, 30  # a connection takes 1,000
 
 
@@ -142,6 +144,10 @@ async def measure_broadcast(server: Server) -> list[Row]:
     Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest is a
     task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and cold memory, since each
     watcher has its own. Before that, 1.4 ms are spent in the store. The events and their text are prepared once for all.
+
+    The bare one writes to all sockets in one loop, as no application can that serves each client in a coroutine of its own.
+    The second floor does that, with nothing else: a task for each watcher that waits for a future, writes and drains.
+    Meeting the first bar would take a way around ASGI, on which the application also runs under other servers.
     """
     [name] = server.ask("make", sessions=1, events=1)
     watchers = await watch(server.ports["port"], [server.request(name)] * BROADCAST, 300)
@@ -149,11 +155,16 @@ async def measure_broadcast(server: Server) -> list[Row]:
     server.ask("tell", session_id=name)
     await asyncio.sleep(0.3)
     size = watchers[0].got - before - 20  # the text of a time may be shorter
-    bare = await watch(server.ports["bare"], [b"hello"] * BROADCAST, 0)
-    took: dict[str, list[float]] = {"tell": [], "broadcast": []}
-    each: dict[str, list[float]] = {"tell": [], "broadcast": []}
+    bare, tasks = [await watch(server.ports[port], [b"hello"] * BROADCAST, 0) for port in ("bare", "tasks")]
+    ways = (
+        ("tell", watchers, {"session_id": name}),
+        ("broadcast", bare, {"size": size}),
+        ("wake", tasks, {"size": size}),
+    )
+    took: dict[str, list[float]] = {do: [] for do, _, _ in ways}
+    each: dict[str, list[float]] = {do: [] for do, _, _ in ways}
     for _ in range(ROUNDS):
-        for do, all_of_them, more in (("tell", watchers, {"session_id": name}), ("broadcast", bare, {"size": size})):
+        for do, all_of_them, more in ways:
             for watcher in all_of_them:
                 watcher.expect(size)
             began = time.perf_counter()
@@ -163,41 +174,50 @@ async def measure_broadcast(server: Server) -> list[Row]:
             each[do] += [watcher.at - began for watcher in all_of_them]
             server.read()
             await asyncio.sleep(0.02)
-    for watcher in (*watchers, *bare):
+    for watcher in (*watchers, *bare, *tasks):
         watcher.transport.close()
-    ours, floor = statistics.median(took["tell"]), statistics.median(took["broadcast"])
-    p99, floor_p99 = (statistics.quantiles(each[do], n=100)[98] for do in ("tell", "broadcast"))
+    ours, floor, least = (statistics.median(took[do]) for do, _, _ in ways)
+    p99, floor_p99, _ = (statistics.quantiles(each[do], n=100)[98] for do, _, _ in ways)
     name = f"an event of {size} bytes to {BROADCAST} watchers"
+    last = f"{name}: the last has it after, median"
     return [
-        Row(f"{name}: the last has it after, median", ours * 1000, "ms", ours / floor, "bare asyncio", "ratio <= 2"),
+        Row(last, ours * 1000, "ms", ours / floor, "bare asyncio", "ratio <= 2"),
+        Row(last, ours * 1000, "ms", ours / least, "a task for each watcher", "ratio <= 2"),
         Row(f"{name}: p99", p99 * 1000, "ms", p99 / floor_p99, "bare asyncio", "ratio <= 3"),
     ]
 
 
 async def measure_append(kind: str, folder: str) -> list[Row]:
-    """Measure an append while a thousand clients watch other sessions, once all of them have received the existing events.
+    """Compare an append to a server that a thousand clients watch with one to a server without clients, in turns.
 
-    While a thousand clients arrive, the server is busy with their first pages for a second or two. An append takes three
-    times as long in that time, which can fall on any sample.
+    The watchers follow other sessions and have received the existing events; their thread takes about a twentieth of a
+    processor, which the median append does not notice. What swings is the machine: in one process, the medians of 150
+    appends in a row differed by up to 1.2 x without watchers and by 1.3 x with them, around the same value, also directly
+    after the last client was served. A second window, seconds after the first, was 0.94 to 0.98 x it without any watcher,
+    and 0.95 to 1.24 x with them. So the two servers take turns of 20 appends, and each turn is compared with its
+    neighbour: with no watchers on either, that gives 0.94 to 1.05, with them 0.86 to 1.07.
     """
-    with Server(f"{kind}:{folder}/{kind}?durability=flush") as server:
-        names = server.ask("make", sessions=WATCHERS + 1, events=1)
-        server.ask("append", session_id=names[-1], count=50)
-        alone: list[float] = []
-        watched: list[float] = []
-        for _ in range(2):
-            alone.append(await asyncio.to_thread(server.ask, "append", session_id=names[-1], count=300))
-            watchers = await watch(server.ports["port"], [server.request(name) for name in names[:-1]], 300)
-            while not all(watcher.first_at for watcher in watchers):  # noqa: ASYNC110 - the server's doing
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(1)
-            watched.append(await asyncio.to_thread(server.ask, "append", session_id=names[-1], count=300))
-            for watcher in watchers:
-                watcher.transport.close()
-            await asyncio.sleep(1)
-    value, floor = min(watched), min(alone)
+    with (
+        Server(f"{kind}:{folder}/watched-{kind}?durability=flush") as watched,
+        Server(f"{kind}:{folder}/alone-{kind}?durability=flush") as alone,
+    ):
+        names = {server: server.ask("make", sessions=WATCHERS + 1, events=1) for server in (watched, alone)}
+        requests = [watched.request(name) for name in names[watched][:-1]]
+        watchers = await watch(watched.ports["port"], requests, 300)
+        while not all(watcher.first_at for watcher in watchers):  # noqa: ASYNC110 - the server's doing
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(watched.ask, "rest")
+        took: dict[Server, list[float]] = {watched: [], alone: []}
+        for _ in range(APPEND_ROUNDS):
+            for server, medians_us in took.items():
+                append = partial(server.ask, "append", session_id=names[server][-1], count=20)
+                medians_us.append(await asyncio.to_thread(append))
+        for watcher in watchers:
+            watcher.transport.close()
+    value = statistics.median(took[watched])
+    ratio = statistics.median(ours / floor for ours, floor in zip(*took.values(), strict=True))
     name = f"an append with {WATCHERS:,} watchers of other sessions, {kind}"
-    return [Row(name, value, "us", value / floor, "with none", "ratio <= 1.2")]
+    return [Row(name, value, "us", ratio, "with none", "ratio <= 1.2")]
 
 
 async def measure_replay(server: Server) -> list[Row]:
