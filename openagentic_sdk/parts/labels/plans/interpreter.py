@@ -125,11 +125,8 @@ _SHAPING = ("list", "tuple", "len", "sorted", "reversed", "min", "max", "enumera
 FUNCTIONS = (*_FUNCTIONS, *_SHAPING)
 
 
-class PlanInterpreter:
-    """Runs one plan.
-
-    `functions` are the tools by their names in the plan, `show` receives printed text, and `line` is the current line.
-    """
+class _Expressions:
+    """Evaluates the expressions of one plan, with the names and labels that its statements leave."""
 
     def __init__(
         self,
@@ -147,91 +144,8 @@ class PlanInterpreter:
         self._decided = CLEAN  # the label of whatever decided that execution gets here
         self._steps = self._depth = 0
 
-    async def run(self, code: str) -> None:
-        """Run the code to its end. Raises `ToolError`, whose text contains no value, and whatever an operation raises."""
-        try:
-            level: Sequence[ast.AST] = [tree := ast.parse(code)]
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            self.line = (error.lineno or 0) if isinstance(error, SyntaxError) else 0
-            raise ToolError(f"the code is not Python: {error}") from None
-        for _ in range(MAX_NESTING):
-            level = [child for node in level for child in ast.iter_child_nodes(node)]
-        if level:
-            raise ToolError(f"the code is nested more than {MAX_NESTING} deep: write it in steps")
-        await self._run_all(tree.body)
-
-    # --- statements --------------------------------------------------------------------------------------------------
-
-    async def _run_all(self, statements: Iterable[ast.stmt]) -> None:
-        for statement in statements:
-            self.line = statement.lineno
-            await self._run(statement)
-
-    async def _run(self, node: ast.stmt) -> None:
-        match node:
-            # Only these statements change a value, so that `_changed_names` finds every change.
-            case ast.Expr(ast.Call(ast.Attribute(holder, "append" | "extend" as method), [item], [])):
-                added = await self._eval(item, self._names)
-                items, label = ([added], CLEAN) if method == "append" else (self._items(added), added.label)
-                await self._extend(holder, items, label)
-            case ast.Expr(value):
-                await self._eval(value, self._names)
-            case ast.Assign(targets, value):
-                result = await self._eval(value, self._names)
-                for target in targets:
-                    await self._assign(target, result)
-            case ast.AugAssign(target, operation, value) if isinstance(target, ast.Name | ast.Subscript):
-                old = await self._eval(target, self._names)
-                await self._assign(target, self._operate(operation, old, await self._eval(value, self._names)))
-            case ast.If(test, body, orelse):
-                condition = await self._eval(test, self._names)
-                branch = body if condition.data else orelse
-                await self._under(self._values.label_of(condition), node, self._run_all(branch))
-            case ast.For(target, iterable, body, []):
-                over = await self._eval(iterable, self._names)
-                await self._under(over.label, node, self._loop(target, self._items(over), body))
-            case ast.Break() | ast.Continue():
-                raise _LoopExit(isinstance(node, ast.Break))
-            case ast.Pass():
-                return
-            case _:
-                raise _unknown(node)
-
-    async def _loop(self, target: ast.expr, items: Sequence[Value], body: Sequence[ast.stmt]) -> None:
-        for item in items:
-            await self._assign(target, item)
-            try:
-                await self._run_all(body)
-            except _LoopExit as end:
-                if end.is_over:
-                    return
-
     def _deciding(self, label: ValueLabel) -> ValueLabel:
         return label if self._is_strict else CLEAN
-
-    async def _under(self, label: ValueLabel, node: ast.If | ast.For, work: Awaitable[None]) -> None:
-        """Run a statement's body under the label that decided it, and label everything that it could have changed."""
-        before = self._decided
-        self._decided = before.joined(self._deciding(label))
-        try:
-            await work
-        finally:
-            reached = self._decided
-            leaves = isinstance(node, ast.If) and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
-            self._decided = reached if leaves else before  # the code after a possible exit from a loop depends on it
-            for name in _changed_names(node) & self._names.keys() if reached else ():
-                self._names[name] = self._values.raised(self._names[name], reached)
-
-    async def _assign(self, target: ast.expr, value: Value) -> None:
-        value = self._values.raised(value, self._decided)
-        if isinstance(target, ast.Subscript):
-            container = await self._eval(target.value, self._names)
-            self._put(container, await self._eval(target.slice, self._names), value)
-            return
-        for name, part in self._bound(target, value).items():
-            if name in self._functions or name in FUNCTIONS:
-                raise ToolError(f"{name} is the name of a function: choose another name")
-            self._names[name] = part
 
     def _bound(self, target: ast.expr, value: Value) -> dict[str, Value]:
         """The names that a target binds, with their values."""
@@ -257,74 +171,101 @@ class PlanInterpreter:
             raise TypeError("only items of lists and dicts can be set")
         self._change(container, label)
 
-    async def _extend(self, holder: ast.expr, items: Sequence[Value], label: ValueLabel) -> None:
-        container = await self._eval(holder, self._names)
-        if not isinstance(container.data, list):
-            raise TypeError("only lists can be appended to")
-        container.data += [self._values.raised(item, self._decided) for item in items]
-        self._change(container, label)
-
     def _change(self, container: Value, label: ValueLabel) -> None:
         container.label = container.label.joined(label).joined(self._decided)
         self._values.check_size(container.data)
 
-    # --- expressions -------------------------------------------------------------------------------------------------
-
-    async def _eval(self, node: ast.expr, names: Mapping[str, Value]) -> Value:
+    def _eval(self, node: ast.expr, names: Mapping[str, Value]) -> Awaitable[Value]:
+        """Evaluate an expression. Not a coroutine itself, which would double the frames of a deeply nested one."""
+        evaluate = _EVALUATE.get(type(node))
+        if evaluate is None:
+            raise _unknown(node)
         self._values.spend(1)
         self._steps += 1
         if self._steps % _STEPS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-        match node:
-            case ast.Constant(data):
-                return self._values.lift(data)
-            case ast.Name(name):
-                if name not in names:
-                    raise ToolError(f"the name {name!r} is not defined")
-                return names[name]
-            case ast.Await(inner):
-                return await self._eval(inner, names)
-            case ast.List(elements) | ast.Tuple(elements):
-                items = [await self._eval(element, names) for element in elements]
-                return Value(items if isinstance(node, ast.List) else tuple(items))
-            case ast.Dict(keys, items) if None not in keys:
-                mapping = Value({})
-                for key, item in zip(keys, items, strict=True):
-                    assert key is not None, "the caller has found it"
-                    self._put(mapping, await self._eval(key, names), await self._eval(item, names))
-                return mapping
-            case ast.BinOp(left, operation, right):
-                return self._operate(operation, await self._eval(left, names), await self._eval(right, names))
-            case ast.UnaryOp(operation, operand):
-                return self._operate(operation, await self._eval(operand, names))
-            case ast.BoolOp(operation, operands):
-                return await self._eval_bool(isinstance(operation, ast.And), operands, names)
-            case ast.Compare(left, operations, others):
-                return await self._compare(left, operations, others, names)
-            case ast.IfExp(test, body, orelse):
-                condition = await self._eval(test, names)
-                branch = body if condition.data else orelse
-                [result] = await self._eval_under(self._values.label_of(condition), [branch], names)
-                return result
-            case ast.Subscript(container, index):
-                return await self._take(await self._eval(container, names), index, names)
-            case ast.JoinedStr(parts):
-                texts = [await self._eval(part, names) for part in parts]
-                return self._values.compute(lambda *pieces: _join("", pieces), *texts)
-            case ast.FormattedValue(inner, conversion, spec):
-                value = await self._eval(inner, names)
-                form = await self._eval(spec, names) if spec is not None else Value("")
-                return self._values.compute(lambda data, text: _format(data, conversion, text), value, form)
-            case ast.ListComp(element, generators) | ast.GeneratorExp(element, generators):
-                return await self._comprehend([element], generators, names, Value([]))
-            case ast.DictComp(key, value, generators):
-                return await self._comprehend([key, value], generators, names, Value({}))
-            case ast.Lambda():
-                return Value(_PlanLambda(node, names))
-            case ast.Call():
-                return await self._eval_call(node, names)
-            case _:
-                raise _unknown(node)
+            return self._eval_later(evaluate, node, names)
+        return evaluate(self, node, names)
+
+    async def _eval_later(self, evaluate: _Evaluate, node: ast.expr, names: Mapping[str, Value]) -> Value:
+        await asyncio.sleep(0)  # a long plan does not occupy the event loop
+        return await evaluate(self, node, names)
+
+    async def _eval_constant(self, node: ast.Constant, names: Mapping[str, Value]) -> Value:
+        return self._values.lift(node.value)
+
+    async def _eval_name(self, node: ast.Name, names: Mapping[str, Value]) -> Value:
+        if node.id not in names:
+            raise ToolError(f"the name {node.id!r} is not defined")
+        return names[node.id]
+
+    async def _eval_await(self, node: ast.Await, names: Mapping[str, Value]) -> Value:
+        return await self._eval(node.value, names)
+
+    async def _eval_sequence(self, node: ast.List | ast.Tuple, names: Mapping[str, Value]) -> Value:
+        items = [await self._eval(element, names) for element in node.elts]
+        return Value(items if isinstance(node, ast.List) else tuple(items))
+
+    async def _eval_dict(self, node: ast.Dict, names: Mapping[str, Value]) -> Value:
+        if None in node.keys:  # `**other`
+            raise _unknown(node)
+        mapping = Value({})
+        for key, item in zip(node.keys, node.values, strict=True):
+            assert key is not None, "checked above"
+            self._put(mapping, await self._eval(key, names), await self._eval(item, names))
+        return mapping
+
+    async def _eval_binary(self, node: ast.BinOp, names: Mapping[str, Value]) -> Value:
+        return self._operate(node.op, await self._eval(node.left, names), await self._eval(node.right, names))
+
+    async def _eval_unary(self, node: ast.UnaryOp, names: Mapping[str, Value]) -> Value:
+        return self._operate(node.op, await self._eval(node.operand, names))
+
+    async def _eval_bool(self, node: ast.BoolOp, names: Mapping[str, Value]) -> Value:
+        label, value = CLEAN, Value(None)
+        for operand in node.values:
+            [value] = await self._eval_under(label, [operand], names)
+            label = label.joined(self._values.label_of(value))
+            if bool(value.data) != isinstance(node.op, ast.And):
+                break
+        return self._values.raised(value, label)
+
+    async def _eval_compare(self, node: ast.Compare, names: Mapping[str, Value]) -> Value:
+        value, result = await self._eval(node.left, names), Value(True)
+        for operation, other in zip(node.ops, node.comparators, strict=True):
+            [right] = await self._eval_under(result.label, [other], names)
+            compared = self._operate(operation, value, right)
+            result, value = Value(compared.data, compared.label.joined(result.label)), right
+            if not result.data:
+                break
+        return result
+
+    async def _eval_choice(self, node: ast.IfExp, names: Mapping[str, Value]) -> Value:
+        condition = await self._eval(node.test, names)
+        branch = node.body if condition.data else node.orelse
+        [result] = await self._eval_under(self._values.label_of(condition), [branch], names)
+        return result
+
+    async def _eval_subscript(self, node: ast.Subscript, names: Mapping[str, Value]) -> Value:
+        return await self._take(await self._eval(node.value, names), node.slice, names)
+
+    async def _eval_text(self, node: ast.JoinedStr, names: Mapping[str, Value]) -> Value:
+        texts = [await self._eval(part, names) for part in node.values]
+        return self._values.compute(lambda *pieces: _join("", pieces), *texts)
+
+    async def _eval_formatted(self, node: ast.FormattedValue, names: Mapping[str, Value]) -> Value:
+        value = await self._eval(node.value, names)
+        form = await self._eval(node.format_spec, names) if node.format_spec is not None else Value("")
+        return self._values.compute(lambda data, text: _format(data, node.conversion, text), value, form)
+
+    async def _eval_comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp, names: Mapping[str, Value]
+    ) -> Value:
+        if isinstance(node, ast.DictComp):
+            return await self._comprehend([node.key, node.value], node.generators, names, Value({}))
+        return await self._comprehend([node.elt], node.generators, names, Value([]))
+
+    async def _eval_lambda(self, node: ast.Lambda, names: Mapping[str, Value]) -> Value:
+        return Value(_PlanLambda(node, names))
 
     def _operate(self, operation: ast.AST, *operands: Value) -> Value:
         function = _OPERATORS.get(type(operation))
@@ -347,31 +288,6 @@ class PlanInterpreter:
             return [self._values.raised(await self._eval(node, names), label) for node in nodes]
         finally:
             self._decided = before
-
-    async def _eval_bool(self, is_and: bool, operands: Sequence[ast.expr], names: Mapping[str, Value]) -> Value:
-        label, value = CLEAN, Value(None)
-        for operand in operands:
-            [value] = await self._eval_under(label, [operand], names)
-            label = label.joined(self._values.label_of(value))
-            if bool(value.data) != is_and:
-                break
-        return self._values.raised(value, label)
-
-    async def _compare(
-        self,
-        left: ast.expr,
-        operations: Sequence[ast.cmpop],
-        others: Sequence[ast.expr],
-        names: Mapping[str, Value],
-    ) -> Value:
-        value, result = await self._eval(left, names), Value(True)
-        for operation, other in zip(operations, others, strict=True):
-            [right] = await self._eval_under(result.label, [other], names)
-            compared = self._operate(operation, value, right)
-            result, value = Value(compared.data, compared.label.joined(result.label)), right
-            if not result.data:
-                break
-        return result
 
     def _items(self, value: Value) -> list[Value]:
         """The items that a loop over the value visits."""
@@ -541,6 +457,126 @@ class PlanInterpreter:
         if not items and usual is None:
             raise ValueError(f"{name}() of an empty sequence")
         return values.raised(items[order[0]] if items or usual is None else usual, label)
+
+
+_Evaluate = Callable[[_Expressions, Any, Mapping[str, Value]], Awaitable[Value]]
+# All expressions that a plan may contain. The types are exact: `ast.parse` makes no nodes of subclasses.
+_EVALUATE: Mapping[type[ast.expr], _Evaluate] = {
+    ast.Constant: _Expressions._eval_constant,
+    ast.Name: _Expressions._eval_name,
+    ast.Await: _Expressions._eval_await,
+    ast.List: _Expressions._eval_sequence,
+    ast.Tuple: _Expressions._eval_sequence,
+    ast.Dict: _Expressions._eval_dict,
+    ast.BinOp: _Expressions._eval_binary,
+    ast.UnaryOp: _Expressions._eval_unary,
+    ast.BoolOp: _Expressions._eval_bool,
+    ast.Compare: _Expressions._eval_compare,
+    ast.IfExp: _Expressions._eval_choice,
+    ast.Subscript: _Expressions._eval_subscript,
+    ast.JoinedStr: _Expressions._eval_text,
+    ast.FormattedValue: _Expressions._eval_formatted,
+    ast.ListComp: _Expressions._eval_comprehension,
+    ast.GeneratorExp: _Expressions._eval_comprehension,
+    ast.DictComp: _Expressions._eval_comprehension,
+    ast.Lambda: _Expressions._eval_lambda,
+    ast.Call: _Expressions._eval_call,
+}
+
+
+class PlanInterpreter(_Expressions):
+    """Runs one plan.
+
+    `functions` are the tools by their names in the plan, `show` receives printed text, and `line` is the current line.
+    """
+
+    async def run(self, code: str) -> None:
+        """Run the code to its end. Raises `ToolError`, whose text contains no value, and whatever an operation raises."""
+        try:
+            level: Sequence[ast.AST] = [tree := ast.parse(code)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.line = (error.lineno or 0) if isinstance(error, SyntaxError) else 0
+            raise ToolError(f"the code is not Python: {error}") from None
+        for _ in range(MAX_NESTING):
+            level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if level:
+            raise ToolError(f"the code is nested more than {MAX_NESTING} deep: write it in steps")
+        await self._run_all(tree.body)
+
+    async def _run_all(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self.line = statement.lineno
+            await self._run(statement)
+
+    async def _run(self, node: ast.stmt) -> None:
+        match node:
+            # Only these statements change a value, so that `_changed_names` finds every change.
+            case ast.Expr(ast.Call(ast.Attribute(holder, "append" | "extend" as method), [item], [])):
+                added = await self._eval(item, self._names)
+                items, label = ([added], CLEAN) if method == "append" else (self._items(added), added.label)
+                await self._extend(holder, items, label)
+            case ast.Expr(value):
+                await self._eval(value, self._names)
+            case ast.Assign(targets, value):
+                result = await self._eval(value, self._names)
+                for target in targets:
+                    await self._assign(target, result)
+            case ast.AugAssign(target, operation, value) if isinstance(target, ast.Name | ast.Subscript):
+                old = await self._eval(target, self._names)
+                await self._assign(target, self._operate(operation, old, await self._eval(value, self._names)))
+            case ast.If(test, body, orelse):
+                condition = await self._eval(test, self._names)
+                branch = body if condition.data else orelse
+                await self._under(self._values.label_of(condition), node, self._run_all(branch))
+            case ast.For(target, iterable, body, []):
+                over = await self._eval(iterable, self._names)
+                await self._under(over.label, node, self._loop(target, self._items(over), body))
+            case ast.Break() | ast.Continue():
+                raise _LoopExit(isinstance(node, ast.Break))
+            case ast.Pass():
+                return
+            case _:
+                raise _unknown(node)
+
+    async def _loop(self, target: ast.expr, items: Sequence[Value], body: Sequence[ast.stmt]) -> None:
+        for item in items:
+            await self._assign(target, item)
+            try:
+                await self._run_all(body)
+            except _LoopExit as end:
+                if end.is_over:
+                    return
+
+    async def _under(self, label: ValueLabel, node: ast.If | ast.For, work: Awaitable[None]) -> None:
+        """Run a statement's body under the label that decided it, and label everything that it could have changed."""
+        before = self._decided
+        self._decided = before.joined(self._deciding(label))
+        try:
+            await work
+        finally:
+            reached = self._decided
+            leaves = isinstance(node, ast.If) and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
+            self._decided = reached if leaves else before  # the code after a possible exit from a loop depends on it
+            for name in _changed_names(node) & self._names.keys() if reached else ():
+                self._names[name] = self._values.raised(self._names[name], reached)
+
+    async def _assign(self, target: ast.expr, value: Value) -> None:
+        value = self._values.raised(value, self._decided)
+        if isinstance(target, ast.Subscript):
+            container = await self._eval(target.value, self._names)
+            self._put(container, await self._eval(target.slice, self._names), value)
+            return
+        for name, part in self._bound(target, value).items():
+            if name in self._functions or name in FUNCTIONS:
+                raise ToolError(f"{name} is the name of a function: choose another name")
+            self._names[name] = part
+
+    async def _extend(self, holder: ast.expr, items: Sequence[Value], label: ValueLabel) -> None:
+        container = await self._eval(holder, self._names)
+        if not isinstance(container.data, list):
+            raise TypeError("only lists can be appended to")
+        container.data += [self._values.raised(item, self._decided) for item in items]
+        self._change(container, label)
 
 
 def _as_key(key: Any) -> Any:
