@@ -150,47 +150,58 @@ class Desk(Shelf):
         message = None
         if prompt is not None:
             message = replace(read_message(prompt), request_id=request_id, may_answer=who.may_answer)
-        if session_id is None:
-            target, is_there = await self.place(who, name, key)
-        else:
-            target, is_there = session_id, True
+        target, is_there = (session_id, True) if session_id is not None else await self.place(who, name, key)
         metadata = await self._metadata(who, target) if is_there else {}
         earlier = await self._earlier(target, request_id, key, message, is_there=is_there) if may_be_known else None
         if earlier is not None and not earlier.is_new:
             return earlier
-        if prompt is None and not wishes:
-            wishes = metadata.get(WISHES_KEY)
-        agent = agent or metadata.get(AGENT_KEY) or self.agents.default
-        session_facts = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
+        facts = self._run_facts(metadata, agent, wishes, continues=prompt is None)
         if notes:
-            session_facts[note_key(request_id)] = dict(notes)
-        mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
-        session_metadata = {name: value for name, value in {**session_facts, TENANT_KEY: who.tenant}.items() if value}
-        if not who.may_answer:
-            # Who may not answer a question must not avoid it by looser settings either.
-            self.agents.check_no_looser(agent, wishes)
-        options = self.agents.options(
-            agent,
-            wishes,
-            session_store=self.store,
-            # A prompt contains its own id, which is unique in its session.
-            request_id=request_id if message is None else None,
-            session_metadata=session_metadata,
-            **mine,
-            **({} if (place := TRACEPARENT.get()) is None else {"traceparent": place}),
-        )
+            facts[note_key(request_id)] = dict(notes)
+        # A prompt contains its own id, which is unique in its session.
+        own_id = request_id if message is None else None
+        options = self._run_options(who, facts, own_id, **{"resume" if is_there else "session_id": target})
         after_seq = (await self.row(who, target)).events if is_there else 0
-        submit = partial(self.begin_run, target, message, options, is_stored=earlier is not None)
+        begin = partial(self.begin_run, target, message, options, is_stored=earlier is not None)
         try:
-            await self._when_free(target, submit)
+            await self._when_free(target, begin)
         except SessionLockedError:
             if earlier is None:
                 raise
             return replace(earlier, is_new=False)  # another process has resumed it
         # Only now, because a run in progress keeps its own.
-        if is_there and {name: metadata.get(name) for name in session_facts} != session_facts:
-            await off_loop(True, self.store.update_metadata, target, session_facts)
+        if is_there and {name: metadata.get(name) for name in facts} != facts:
+            await off_loop(True, self.store.update_metadata, target, facts)
         return earlier or Started(target, request_id, after_seq)
+
+    def _run_facts(
+        self, metadata: Mapping[str, Any], agent: str | None, wishes: Mapping[str, Any] | None, *, continues: bool
+    ) -> dict[str, Any]:
+        """What a session's metadata keeps about its newest run; a run that continues has the wishes of the one before."""
+        if continues and not wishes:
+            wishes = metadata.get(WISHES_KEY)
+        return {
+            AGENT_KEY: agent or metadata.get(AGENT_KEY) or self.agents.default,
+            WISHES_KEY: dict(wishes or {}) or None,
+        }
+
+    def _run_options(
+        self, who: Principal, facts: Mapping[str, Any], request_id: str | None, **session: str
+    ) -> OpenAgenticOptions:
+        """The options of a run in this `session`: its id by `resume`, or by `session_id` if it is to be created."""
+        agent, wishes, trace = facts[AGENT_KEY], facts[WISHES_KEY], TRACEPARENT.get()
+        if not who.may_answer:
+            # Who may not answer a question must not avoid it by looser settings either.
+            self.agents.check_no_looser(agent, wishes)
+        return self.agents.options(
+            agent,
+            wishes,
+            session_store=self.store,
+            request_id=request_id,
+            session_metadata={name: value for name, value in {**facts, TENANT_KEY: who.tenant}.items() if value},
+            **session,
+            **({} if trace is None else {"traceparent": trace}),
+        )
 
     async def answer_all(
         self, who: Principal, session_id: str, answers: Mapping[str, str], *, key: str | None = None
