@@ -196,32 +196,8 @@ class _IncomingAnswer:
             return self._complete(self._fitting(await call_guest(self._ask_whole, self._name)))
         pieces = EventChannel[wire.StreamEvent]()
         done: list[wire.Done] = []
-
-        async def read_all() -> None:
-            """Read the provider's stream to its end, as fast as the caller takes the pieces."""
-            agent, request = self._run.agent, self._request
-            messages = await self._messages()
-            answer = ask(
-                agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
-            )
-            # The provider may need them only until they are sent, and pictures make them large; this frame lives as
-            # long as the answer.
-            del messages
-            try:
-                async for event in answer:
-                    if isinstance(event, wire.Done):
-                        done.append(event)
-                        return
-                    await pieces.send(event)
-                    if pieces.is_closed:  # the run is over, and a stream without an end would hold the event loop
-                        return
-            finally:
-                pieces.close()
-                with suppress(RuntimeError):  # an abandoned generator that is still running cannot be closed
-                    await answer.aclose()
-
         # A guest, because a provider's stream may suppress its cancellation.
-        reading = Guest(read_all, self._name)
+        reading = Guest(lambda: self._read_all(pieces, done), self._name)
         try:
             while (event := await pieces.receive()) is not None:
                 # The deadline goes by the clock of the run, which a test may replace, and `asyncio.timeout` by that of
@@ -245,6 +221,27 @@ class _IncomingAnswer:
             "the model's answer stopped before it was complete: send the prompt again",
             partial_text="".join(self._came.text),
         )
+
+    async def _read_all(self, pieces: EventChannel[wire.StreamEvent], done: list[wire.Done]) -> None:
+        """Read the provider's stream up to its `Done`, as fast as the caller takes the pieces."""
+        agent, request = self._run.agent, self._request
+        messages = await self._messages()
+        answer = ask(agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key)
+        # The provider may need them only until they are sent, and pictures make them large; this frame lives as
+        # long as the answer.
+        del messages
+        try:
+            async for event in answer:
+                if isinstance(event, wire.Done):
+                    done.append(event)
+                    return
+                await pieces.send(event)
+                if pieces.is_closed:  # the run is over, and a stream without an end would hold the event loop
+                    return
+        finally:
+            pieces.close()
+            with suppress(RuntimeError):  # an abandoned generator that is still running cannot be closed
+                await answer.aclose()
 
     async def _ask_whole(self) -> wire.ModelOutput:
         agent, request = self._run.agent, self._request
