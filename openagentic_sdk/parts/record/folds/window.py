@@ -58,10 +58,11 @@ class ContextWindow:
 
     `tokens` is the estimated size of the next request, `by_kind` its share per kind, and `last_request_tokens` the
     endpoint's count of the last one, or None. `window` is the size of the window in tokens, None if unknown; `source` is
-    its origin: "max_context_tokens", "model" or "caller". A compaction starts at `starts_at` tokens, or, if that is None,
-    when the endpoint refuses a request as too long. `cleared` are the calls whose outputs it would clear; `dropped` are the
-    prompts (seq and text) in the part that a summary would replace, `up_to_seq` the last event of that part. A compaction
-    does the first of the two that frees enough. `unpriced` are the models that answered and have no known price.
+    its origin: "max_context_tokens", "model" or "caller". A compaction starts at `starts_at` tokens; without that number,
+    it starts when the endpoint refuses a request as too long. `cleared` are the calls whose outputs it would clear;
+    `dropped` are the prompts (seq and text) in the part that a summary would replace, `up_to_seq` the last event of that
+    part. A compaction does the first of the two that frees enough. `unpriced` are the models that answered and have no
+    known price.
     """
 
     tokens: int
