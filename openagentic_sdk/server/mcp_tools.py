@@ -39,6 +39,7 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.standing import is_end, state_after
 from ..sessions.resume import load_view
 from ..sessions.store import FileSessionStore
+from ..tools.schema import number, string
 from .desk import Desk
 from .guard import Principal
 
@@ -136,26 +137,16 @@ class RunTools:
         """The tool definitions for `tools/list`, in a fixed order."""
         agents = self._desk.agents
         agent_list = "; ".join(f"{name}: {on_one_line(agents[name].description, 300)}" for name in agents)
-        session = {"type": "string", "maxLength": 200, "description": "The session's id."}
-        wait = {
-            "type": "number",
-            "minimum": 0,
-            "maximum": MAX_WAIT_S,
-            "description": "Seconds to wait for the end of the run.",
-        }
+        session = string("The session's id.", maxLength=200)
+        wait = number("Seconds to wait for the end of the run.", minimum=0, maximum=MAX_WAIT_S)
         return [
             _tool(
                 "run_agent",
                 f"Let an agent do something, and wait for its answer. The agents are: {agent_list}. A run that takes "
                 "longer than the wait continues: show_session shows its progress and state.",
                 {
-                    "prompt": {
-                        "type": "string",
-                        "minLength": 1,
-                        "maxLength": MAX_PROMPT_CHARS,
-                        "description": "What to do.",
-                    },
-                    "agent": {"type": "string", "enum": list(agents), "description": f"Default: {agents.default}."},
+                    "prompt": string("What to do.", minLength=1, maxLength=MAX_PROMPT_CHARS),
+                    "agent": string(f"Default: {agents.default}.", enum=list(agents)),
                     "session_id": {**session, "description": "The session to continue; if omitted, a new one."},
                     "wait_s": wait,
                 },
@@ -165,7 +156,7 @@ class RunTools:
                 "list_sessions",
                 "List the sessions, most recently written first.",
                 {
-                    "query": {"type": "string", "maxLength": 500, "description": "Words of its title or prompts."},
+                    "query": string("Words of its title or prompts.", maxLength=500),
                     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
                     "offset": {"type": "integer", "minimum": 0},
                 },

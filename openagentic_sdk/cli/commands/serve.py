@@ -60,7 +60,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=("openapi", "typescript"),
         help="print the OpenAPI document or the TypeScript types, and exit",
     )
-    access = parser.add_argument_group("who may ask")
+    _add_access_flags(parser.add_argument_group("who may ask"))
+    _add_operation_flags(parser.add_argument_group("operations"))
+    _add_limit_flags(parser.add_argument_group("limits"))
+
+
+def _add_access_flags(access: argparse._ActionsContainer) -> None:
     access.add_argument(
         "--token-file", metavar="FILE", help="the file with the token (default: server.token, created if missing)"
     )
@@ -69,7 +74,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_list_flag(
         access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may send requests, with a token"
     )
-    operations = parser.add_argument_group("operations")
+
+
+def _add_operation_flags(operations: argparse._ActionsContainer) -> None:
     forms = ("text", "json", "none")
     operations.add_argument("--log", choices=forms, default="text", help="log each request to stderr (default: text)")
     about = "at shutdown, return 503 from /ready for this long (default: 0)"
@@ -79,7 +86,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_list_flag(
         operations, "--webhook-host", metavar="NAME", help="the host of a webhook that may be in a private network"
     )
-    limits = parser.add_argument_group("limits")
+
+
+def _add_limit_flags(limits: argparse._ActionsContainer) -> None:
     limits.add_argument(
         "--fleet", action="store_true", help="queue runs for `fleet work`, and execute none in this process"
     )
