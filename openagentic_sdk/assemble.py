@@ -503,22 +503,26 @@ class _Assembly:
         if options.sandbox != "off":
             parts.append(Trials)
         if self._label_rules or self._makes_plans:
-            from .parts.labels.part import Labels  # only if labels are on
-
-            project, is_trusted = self._project, self._project.trust.is_trusted
-            texts = [file.path for file in project.files() if file.kind != "settings"]
-            root = os.path.realpath(project.root)
-            has_guidance = any(is_within(os.path.realpath(path), root) for path in texts)
-            parts.append(partial(Labels, rules=self._label_rules, is_trusted=is_trusted, has_guidance=has_guidance))
-        if self._makes_plans:
-            from .parts.labels.plans.part import Plans
-
-            parts.append(partial(Plans, is_strict="strict" in self._label_words, provider=summary_provider))
+            parts += self._label_parts(summary_provider)
         if options.record_signers:
             parts.append(partial(RecordSigning, store=self._store, signers=tuple(options.record_signers)))
         # Last, so that attachments that other parts add to a prompt are stored too.
         parts.append(Attachments)
         return tuple(parts)
+
+    def _label_parts(self, plan_provider: Provider | None) -> Iterator[PartOpener]:
+        """Labels on values, and plans, whose planning model is asked through `plan_provider` if it is not None."""
+        from .parts.labels.part import Labels  # only if labels are on
+
+        project, is_trusted = self._project, self._project.trust.is_trusted
+        texts = [file.path for file in project.files() if file.kind != "settings"]
+        root = os.path.realpath(project.root)
+        has_guidance = any(is_within(os.path.realpath(path), root) for path in texts)
+        yield partial(Labels, rules=self._label_rules, is_trusted=is_trusted, has_guidance=has_guidance)
+        if self._makes_plans:
+            from .parts.labels.plans.part import Plans
+
+            yield partial(Plans, is_strict="strict" in self._label_words, provider=plan_provider)
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """The provider, the form of the final answer, and the tools offered for it."""
@@ -545,10 +549,7 @@ class _Assembly:
         gate = self._in_own_mode(name, permission_gate(starter.gate))
         gate = gate.for_subagent(None if names_all else definition.tools, source)
         gate = gate.narrowed(permission_mode=_agent_mode(definition), deny=definition.disallowed_tools, source=source)
-        # A subagent whose definition names no tools has all of them except Task.
-        tool_names = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
-        tool_names = set(self._tools.names()) if "*" in tool_names else tool_names
-        names = (tool_names or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
+        names = self._tool_names(definition)
         tools = self._tools.only(names)
         patterns = parse_rules([tool for tool in definition.tools if tool.startswith("mcp__")], "ask", "agent")
 
@@ -587,6 +588,13 @@ class _Assembly:
             parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
+
+    def _tool_names(self, definition: AgentDefinition) -> set[str]:
+        """The tools of a subagent; if its definition names none, all except Task."""
+        named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
+        if "*" in named:
+            named = set(self._tools.names())
+        return (named or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
 
     def _definition_of(self, name: str) -> AgentDefinition:
         """The definition of the subagent with this name. Raises `ToolInputError` if it cannot be started."""

@@ -355,21 +355,7 @@ def with_command_hooks(
             text = f"matcher {regex!r} is not a regular expression; {hook.command!r} runs for every tool"
             problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             regex = None
-        usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
-        timeout_s = usual_s if hook.timeout_s is None else hook.timeout_s
-        shell_hook = ShellHook(
-            hook.command,
-            hook.folder or project_dir,
-            permission_mode,
-            env=env or {},
-            args=hook.args,
-            event=hook.event,
-            plugin_root=hook.root,
-            plugin_data=hook.data,
-            is_async=hook.is_async,
-            only_forbids=hook.only_forbids,
-            timeout_s=timeout_s,
-        )
+        shell_hook = _shell_hook(hook, project_dir, permission_mode, env or {})
         name = f"{hook.command[:80]} ({hook.source})"
         # A Bash command with a nonzero exit code is a result here, but a failure in Claude Code.
         points = (point, "post_tool_use") if hook.event == "PostToolUseFailure" else (point,)
@@ -378,7 +364,7 @@ def with_command_hooks(
                 name,
                 pattern,
                 shell_hook,
-                timeout_s,
+                shell_hook.timeout_s,
                 fail_closed=False,
                 tool_name_regex=_with_our_names_of_tools(regex),
                 when=_RuleCondition(hook, name, fits),
@@ -392,6 +378,24 @@ def with_command_hooks(
         point: (*getattr(engine, point), *matchers) for point, matchers in matchers_by_point.items()
     }
     return replace(engine, **added), tuple(problems)
+
+
+def _shell_hook(hook: CommandHook, project_dir: str, permission_mode: str, env: Mapping[str, str]) -> ShellHook:
+    """The command of a hook, with the time limit that is usual for its event unless the settings name one."""
+    usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
+    return ShellHook(
+        hook.command,
+        hook.folder or project_dir,
+        permission_mode,
+        env=env,
+        args=hook.args,
+        event=hook.event,
+        plugin_root=hook.root,
+        plugin_data=hook.data,
+        is_async=hook.is_async,
+        only_forbids=hook.only_forbids,
+        timeout_s=usual_s if hook.timeout_s is None else hook.timeout_s,
+    )
 
 
 def without_event(event: str) -> str:

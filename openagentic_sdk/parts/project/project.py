@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...ground.diagnostic import Diagnostic
@@ -149,6 +150,14 @@ def _models_of_variables(settings: Settings) -> dict[str, str]:
     return {word: model for word, model in models.items() if model}
 
 
+def _command_text(commands: CommandSet, folders: ClaudeFolders, name: str, arguments: str) -> str | None:
+    """The prompt of a command that the model invokes; None if it may not, or if there is no such command."""
+    command = commands.find(name)
+    if command is None or not command.model_invocable:
+        return None
+    return expand_prompt(f"/{command.name} {arguments}", CommandSet((command,)), (), folders).text
+
+
 def read_project(
     root: str | os.PathLike[str],
     *,
@@ -182,14 +191,6 @@ def read_project(
         settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *trusted_hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     commands = read_commands(folders, plugins.commands)
-
-    def command_text(name: str, arguments: str) -> str | None:
-        command = commands.find(name)
-        if command is None or not command.model_invocable:
-            return None
-        one = CommandSet((command,))
-        return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
-
     # Paths from the caller are relative to the working directory, those from settings to the project.
     more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
     more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
@@ -220,7 +221,7 @@ def read_project(
             home=home,
             trusts=trusts,
             reads_project="project" in setting_sources,
-            commands=command_text,
+            commands=partial(_command_text, commands, folders),
             model_names=settings.model_names,
             plugins=[place for plugin in plugins.plugins for place in plugin.skill_roots()],
         ),
