@@ -6,20 +6,22 @@ so that `--help` answers at once.
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import errno
 import importlib
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
-from ..ground.signals import STOP_SIGNALS, end_at_next, handled_signals
+from ..ground.signals import STOP_SIGNALS, end_at_next, handled_signals, send_to_main_thread
 from ..ground.system import working_dir
 from ..ground.text import printable
 from ..ground.words import look_alikes
@@ -45,9 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         ctrl_c = signal.getsignal(signal.SIGINT)
         (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
 
+    def prepare_repeat() -> int:
+        """The signal that interrupts this command once more."""
+        if stops:
+            signal.signal(stops[0], interrupt)
+        return stops[0] if stops else signal.SIGINT
+
     open_streams()
     try:
-        with handled_signals([each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_DFL], interrupt):
+        handled = [each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+        with _repeated_interrupts(prepare_repeat), handled_signals(handled, interrupt):
             code = _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse has printed its help or its complaint
         code = stop.code if isinstance(stop.code, int) else USAGE
@@ -59,6 +68,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = code or _fail(error)
     flush_or_discard(sys.stderr)
     return code
+
+
+@contextmanager
+def _repeated_interrupts(prepare_repeat: Callable[[], int]) -> Iterator[None]:
+    """Send an interrupt again that Python dropped, because it came while a generator or another object was released."""
+    is_over = False
+
+    def repeat(number: int) -> None:
+        time.sleep(_MOMENT_S)  # until the hook has ended, which would drop it, too
+        if not is_over:
+            send_to_main_thread(number)
+
+    def hook(dropped: Any) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            # Without `threading`, whose locks the interrupted code may hold.
+            _thread.start_new_thread(repeat, (prepare_repeat(),))
+        else:
+            report(dropped)
+
+    report, sys.unraisablehook = sys.unraisablehook, hook
+    try:
+        yield
+    finally:
+        is_over, sys.unraisablehook = True, report
+
+
+_MOMENT_S = 0.02
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -180,7 +216,8 @@ def _fail(error: OSError) -> int:
         return FAILED
     where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")
     if where:
-        return _complain(f"{where}: {error.strerror or error}{_way_out(error)}", FAILED)
+        discard = "" if error.filename or error.errno != errno.EBADF else "; redirect it to /dev/null to discard it"
+        return _complain(f"{where}: {error.strerror or error}{discard}{_way_out(error)}", FAILED)
     try:
         working_dir()
     except OptionsError as removed:  # a relative path in a folder that is gone also fails without a name

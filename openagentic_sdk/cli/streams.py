@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -17,12 +18,17 @@ MAX_INPUT_CHARS = 16 << 20
 def open_streams() -> None:
     """Open the null device for a standard stream that was closed at the start of the process; Python has None for it.
 
+    What is printed on a closed stdout is lost, so printing fails, as with GNU's tools, and a command that prints nothing
+    succeeds: there, the null device is open for reading only. A closed stdin is empty, and a closed stderr ignored.
+
     Make the others blocking: the program that started this process may have set them otherwise, and a full pipe would then
     be an error.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
+            access = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            # Without a `with`: for as long as the process lives.
+            setattr(sys, name, open(os.open(os.devnull, access), mode, encoding="utf-8"))  # noqa: SIM115
         elif sys.platform != "win32":
             with suppress(OSError, ValueError, AttributeError):  # a stream of an embedding program may have no file
                 os.set_blocking(getattr(sys, name).fileno(), True)
@@ -50,6 +56,33 @@ def flush_or_discard(stream: TextIO) -> OSError | None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return error
     return None
+
+
+class ServiceNotes:
+    """What a service prints on stdout beside its work, which an output that cannot be written must not end."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty()
+        self._error: OSError | None = None
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Write what the block prints, and keep the error if that fails."""
+        try:
+            yield
+            sys.stdout.flush()
+        except OSError as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raise the error of an output that somebody will read, such as a file on a full disk.
+
+        A reader that has gone, a stdout that was closed at the start and a terminal that was closed miss nothing.
+        """
+        error = flush_or_discard(sys.stdout) or self._error
+        unread = {errno.EPIPE, errno.EBADF, *((errno.EIO,) if self._is_terminal else ())}
+        if error is not None and error.errno not in unread:
+            raise error
 
 
 def restore_terminal(terminal: int, mode: list[Any], marks: bytes = b"") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -63,6 +64,14 @@ def restored_at_death(restore: Callable[[], None]) -> Iterator[None]:
             yield
         finally:
             _restores.remove(restore)
+
+
+def send_to_main_thread(number: int) -> None:
+    """Send this process a signal that also wakes its main thread from a wait, where the system can."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
 
 
 def end_at_next(number: int) -> None:

@@ -94,17 +94,33 @@ class OddProcess(unittest.TestCase):
         (self.folder / "script.json").write_text('{"turns": ["Hello."]}')
         self.run_it = ("run", "--store", "memory:", "--script", str(self.folder / "script.json"), "hi")
 
-    def test_closed_standard_streams_are_no_failure(self) -> None:
+    def test_a_closed_stdin_or_stderr_is_no_failure_and_a_closed_stdout_is_one_of_what_prints(self) -> None:
+        quiet = ("export", "newest", "-o", str(self.folder / "out.json"), "--store", str(self.folder / "store"))
+        self.assertEqual(self.closed(("stdin", "stderr"), *self.run_it), (0, "Hello."))
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(main((*self.run_it[:2], str(self.folder / "store"), *self.run_it[3:])), 0)
+        self.assertEqual(self.closed(("stdout",), *quiet), (0, ""))
+        sentence = "openagentic-sdk: the output cannot be written: Bad file descriptor; redirect it to /dev/null to "
+        for argv in (self.run_it, ("--version",), ("sessions", "list", "--store", str(self.folder / "store"))):
+            with self.subTest(argv):
+                self.assertEqual(self.closed(("stdout",), *argv), (1, f"{sentence}discard it"))
+                self.assertEqual(self.closed(("stdout", "stderr"), *argv), (1, ""))
+
+    def closed(self, names: tuple[str, ...], *argv: str) -> tuple[int, str]:
+        """Exit code and first line of output of a command some of whose standard streams are closed at the start."""
         before = sys.stdin, sys.stdout, sys.stderr
+        out = io.StringIO()
         try:
-            sys.stdin = sys.stdout = sys.stderr = None  # type: ignore[assignment]
-            code = main(self.run_it)
+            sys.stdin, sys.stdout, sys.stderr = io.StringIO(), out, out
+            for name in names:
+                setattr(sys, name, None)
+            code = main(argv)
         finally:
-            opened = {sys.stdin, sys.stdout, sys.stderr} - {None}
+            opened = [getattr(sys, name) for name in names]
             sys.stdin, sys.stdout, sys.stderr = before
             for stream in opened:
                 stream.close()
-        self.assertEqual((code, len(opened)), (0, 3))
+        return code, out.getvalue().partition("\n")[0]
 
     @unittest.skipIf(sys.platform == "win32", "Windows has no such pipes")
     def test_standard_streams_that_another_program_made_non_blocking_wait_again(self) -> None:

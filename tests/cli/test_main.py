@@ -29,6 +29,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from tests.size import full_size
 
+from ..ports import free_port, until_listens
 from ..pythons import Python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -647,6 +648,23 @@ class Output(CommandCase):
         for argv, code in ((("sessions", "list"), FAILED), (("--help",), FAILED), (work, OK)):
             with self.subTest(argv):
                 self.assertEqual(self.outcome(*argv, stdout=writer), (code, ""))
+        unwritable = os.open(os.devnull, os.O_RDONLY)  # as a stdout that was closed at the start
+        self.addCleanup(os.close, unwritable)
+        self.assertEqual(self.outcome(*work, stdout=unwritable), (OK, ""))
+
+    @full_size
+    def test_a_server_serves_whoever_reads_its_output_and_fails_at_the_end_if_that_was_lost(self) -> None:
+        full, nobody = os.open("/dev/full", os.O_WRONLY), os.open(os.devnull, os.O_RDONLY)
+        for stdout, code in ((full, FAILED), (nobody, OK)):
+            self.addCleanup(os.close, stdout)
+            port = free_port()
+            command = [sys.executable, "-m", "openagentic_sdk", "serve", "--port", str(port)]
+            with subprocess.Popen(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
+                until_listens(port, process)
+                process.send_signal(signal.SIGTERM)
+                _, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, code, err)
+            self.assertEqual("the output cannot be written" in err, code == FAILED)
 
     def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(self) -> None:
         self.command("run", "--script", self.script("Tea."), "Tea?")
@@ -826,6 +844,16 @@ class Interrupting(CommandCase):
             self.assertEqual((process.returncode, err), (code, said))
             self.assertEqual([path.name for path in self.folder.iterdir() if "zip" in path.name], [])
 
+    def test_a_signal_that_python_drops_still_ends_the_command(self) -> None:
+        for number, code, said in (
+            (signal.SIGTERM, 128 + signal.SIGTERM, "openagentic-sdk: stopped by SIGTERM\n"),
+            (signal.SIGINT, INTERRUPTED, ""),
+        ):
+            arguments = [str(int(number)), "completion", "bash"]
+            with Python("-c", _DROPPED, *arguments, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
+                _, err = process.communicate(timeout=300)
+            self.assertEqual((process.returncode, err), (code, said))
+
     def test_ctrl_c_before_and_after_the_command_prints_nothing(self) -> None:
         (self.folder / "sitecustomize.py").write_text(_INTERRUPTED_OUTSIDE, encoding="utf-8")
         path = os.pathsep.join((str(self.folder), str(ROOT)))
@@ -882,6 +910,27 @@ async def begin_and_stop(*arguments):
 
 Turns.begin = begin_and_stop
 sys.exit(main(sys.argv[1:]))
+"""
+
+# The command, to which a signal comes while Python closes an abandoned generator, so that its exception is lost.
+_DROPPED = """
+import os, signal, sys, threading
+from openagentic_sdk.cli.commands import completion
+from openagentic_sdk.cli.main import main
+
+def generator():
+    try:
+        yield
+    finally:
+        os.kill(os.getpid(), int(sys.argv[1]))
+
+def run(args):
+    next(generator())
+    threading.Event().wait(300)
+    return 0
+
+completion.run = run
+sys.exit(main(sys.argv[2:]))
 """
 
 # A site that interrupts the command while it imports a module, or while the interpreter ends.

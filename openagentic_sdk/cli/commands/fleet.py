@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import os
 import sys
 from contextlib import closing, suppress
@@ -26,7 +25,7 @@ from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
-from ..streams import flush_or_discard, read_stdin
+from ..streams import ServiceNotes, read_stdin
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -142,15 +141,11 @@ async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
 
 
 async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
-    failures: list[OSError] = []
-    is_terminal = sys.stdout.isatty()
+    notes = ServiceNotes()
 
     def tell(data: dict[str, Any], line: str) -> None:
-        try:
+        with notes.written():
             Screen(sys.stdout).tell(args.json, data, [line])
-            sys.stdout.flush()
-        except OSError as error:  # an output that cannot be written must not end the runs
-            failures[:] = [error]
 
     def report(run: FleetRun, what: str) -> None:
         facts = {"run": run.id, "session": run.session, "agent": run.agent}
@@ -184,11 +179,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     if not args.json:
         tell({}, f"working as {worker.name} (Ctrl-C ends)")
     await worker.work(until_idle=args.until_idle)
-    # A reader that has gone, and a terminal that was closed, miss nothing; a file that is full does.
-    failures += filter(None, [flush_or_discard(sys.stdout)])
-    for error in failures:
-        if not isinstance(error, BrokenPipeError) and not (is_terminal and error.errno == errno.EIO):
-            raise error
+    notes.check()
     return OK
 
 

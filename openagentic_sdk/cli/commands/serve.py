@@ -34,6 +34,7 @@ from ..flags import add_agents_flag, add_model_flags, positive, tcp_port
 from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
+from ..streams import ServiceNotes
 
 DEFAULT_PORT = 8321
 SECRET_VARIABLE = "OPENAGENTIC_SDK_WEBHOOK_SECRET"
@@ -138,9 +139,13 @@ def run(args: argparse.Namespace) -> int:
         webhook_hosts=args.webhook_host,
         journal=Journal(None if args.log == "none" else _write_line, "json" if args.log == "json" else "text"),
     )
-    screen = Screen(sys.stdout)
+    screen, notes = Screen(sys.stdout), ServiceNotes()
 
     def tell(address: str) -> None:
+        with notes.written():
+            show(address)
+
+    def show(address: str) -> None:
         subject = "the sessions of this machine" if agents is None else ", ".join(agents)
         screen.line(f"serving {subject} on {address} (Ctrl-C ends)")
         if auth is None and not os.environ.get(TOKEN_VARIABLE):
@@ -152,10 +157,10 @@ def run(args: argparse.Namespace) -> int:
             screen.line(f"in a browser, valid once, within {TICKET_S / 60:.0f} minutes: {link}")
             if args.open:  # a browser in the terminal would hold up everything
                 threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-        sys.stdout.flush()
 
     server = SmallServer(application, host=args.host, port=args.port, max_connections=args.max_connections)
     run_async(server.serve(tell))
+    notes.check()
     return OK
 
 

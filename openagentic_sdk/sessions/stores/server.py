@@ -13,6 +13,7 @@ from ...errors import SessionNotFoundError, StorageError
 from ...ground.backoff import Backoff
 from .holders import Holder
 from .news import News, NewsSource
+from .refusals import with_advice
 
 T = TypeVar("T")
 RETRIES = Backoff(0.005, 0.1)
@@ -52,6 +53,10 @@ class StoreServer(ABC):
     def _disconnect(self) -> None:
         """End all connections."""
 
+    def _reason_of(self, error: Exception) -> str:
+        """The reason of a refusal on one line, and what to do about it."""
+        return with_advice(str(error))
+
     def close(self) -> None:
         """End all connections of this process."""
         if self._pid == os.getpid():
@@ -74,5 +79,5 @@ class StoreServer(ABC):
         except self._refusal as error:
             if "\0" in (session_id or ""):
                 raise SessionNotFoundError(str(session_id), self.where) from error
-            reason = " ".join(str(error).split())
-            raise StorageError(f"{self.kind} refused ({self.where}): {reason}", session_id=session_id) from error
+            text = f"{self.kind} refused ({self.where}): {self._reason_of(error)}"
+            raise StorageError(text, session_id=session_id) from error

@@ -15,6 +15,7 @@ from ....ground.text import on_one_line
 from ..holders import LEASE_S
 from ..locate import without_user
 from ..per_process import SharedByName
+from ..refusals import with_advice
 from ..server import RETRIES, StoreServer
 from .schema import MIGRATIONS, migrate, require_schema, usable_version
 
@@ -102,6 +103,10 @@ class PostgresServer(StoreServer):
                     if not self.is_ready and _REFUSED.search(str(error)):
                         raise
                 time.sleep(next(pauses))
+
+    def _reason_of(self, error: Any) -> str:
+        # Without the lines that quote the statement.
+        return with_advice(error.diag.message_primary or str(error), error.sqlstate)
 
     def _disconnect(self) -> None:
         self.notifier.close()

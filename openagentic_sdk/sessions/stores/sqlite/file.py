@@ -13,6 +13,7 @@ from ....errors import SessionNotFoundError, StorageError
 from ....ground.system import BINARY, os_reason
 from ...log.lock import byte_holder, is_locked, try_lock, unlock
 from ..per_process import PerProcess
+from ..refusals import with_advice
 from .clock import SteadyClock, offer_clock
 from .forks import Guarded, check_usable, connecting, driver, make_private
 from .schema import migrate
@@ -235,6 +236,7 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
         elif getattr(error, "sqlite_errorcode", 0) & 0xFF == SQLITE_BUSY:
             writer = byte_holder(path.with_name(f"{path.name}-shm"), _WRITE_LOCK_BYTE)
             hint = f" by {writer}" if writer else ""
-        raise StorageError(f"SQLite refused ({path}): {error}{hint}", session_id=session_id) from error
+        reason = with_advice(f"{error}{hint}")
+        raise StorageError(f"SQLite refused ({path}): {reason}", session_id=session_id) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {os_reason(error)}", session_id=session_id) from error
