@@ -156,6 +156,8 @@ def strange_tools(server, message):
                 "inputSchema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"x": {"$ref": "#/$defs/a"}}},
             },
             {"name": "deep", "inputSchema": json.loads('{"properties":{"a":' * 60 + "{}" + "}}" * 60)},
+            {"name": "long", "outputSchema": {"const": "x" * 1_100_000}, "inputSchema": {}},
+            {"name": "wide", "inputSchema": {"properties": {f"p{n}": {} for n in range(10_000)}}},
             {"name": "wrong", "inputSchema": {"properties": {"a": {"minimum": "3", "enum": 5, "pattern": "(a+)+$"}}}},
             {"name": "x" * 100, "description": "y" * 9000, "inputSchema": {"required": "abc", "properties": None}},
         ]

@@ -245,6 +245,8 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             ("text", "arguments must be an object"),
             ("list", "not an object"),
             ("deep", "nested deeper"),
+            ("long", "its definition has more than 1,048,576 characters"),
+            ("wide", "more than 10,000 schemas"),
         ):
             self.assertIn(words, reasons[(tool, "schema")])
         self.assertIn(("none", "duplicate"), reasons)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
-from openagentic_sdk.errors import ProviderHTTPError, ToolInputError
+from openagentic_sdk.errors import OptionsError, ProviderHTTPError, ToolInputError
 from openagentic_sdk.events import ModelContext, ModelRetry, ToolUse
 from openagentic_sdk.ground.schemas.reading import Schema
 from openagentic_sdk.parts.mcp.definitions import read_schema
@@ -277,6 +277,28 @@ class Vendors(unittest.TestCase):
         }
         for vendor in VENDORS:
             self.assertLess(len(json.dumps(accepted(vendor, schema).parameters)), 400_000)
+
+    def test_parameters_too_large_to_be_written_are_refused_in_one_sentence(self) -> None:
+        deep: Any = {"type": "string"}
+        for _ in range(5_000):
+            deep = {"type": "array", "items": deep}
+        for name, part in (("deep", deep), ("wide", {"enum": list(range(300_000))})):
+            with self.subTest(name), self.assertRaisesRegex(OptionsError, rf"properties {name}\).*leave the tool out$"):
+                accepted("openai", {"type": "object", "properties": {name: part}})
+
+    def test_the_alternatives_of_a_root_are_compared_in_proportion_to_their_number(self) -> None:
+        compared = 0
+
+        class Part(dict[str, Any]):
+            def __eq__(self, other: object) -> bool:
+                nonlocal compared
+                compared += 1
+                return dict.__eq__(self, other)
+
+        forms = [{"type": "object", "properties": {"a": Part(const=n)}} for n in range(200)]
+        written = accepted("anthropic", {"type": "object", "anyOf": forms}).parameters
+        self.assertEqual(len(written["properties"]["a"]["anyOf"]), 200)
+        self.assertLess(compared, 1_000)
 
     def test_a_tool_is_strict_only_where_strict_mode_has_a_form_for_it(self) -> None:
         closed: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}

@@ -35,6 +35,8 @@ MAX_SCHEMA_BYTES = 64 * 1024
 # For all schemas of a server together, because a run waits while they are read.
 MAX_SCHEMAS_BYTES = 4 * 1024 * 1024
 MAX_SCHEMA_DEPTH = 32
+# In one input schema; more do not fit into `MAX_SCHEMA_BYTES`.
+MAX_SCHEMAS = 10_000
 # The members that an agreement to a tool covers; the others (`_meta`, icons) are only displayed.
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
@@ -210,11 +212,15 @@ class _SchemaReader:
 
     def __init__(self) -> None:
         self._depth = 0
+        self._left = MAX_SCHEMAS
 
     def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Read the root schema, or one below it."""
+        self._left -= 1
         if self._depth > MAX_SCHEMA_DEPTH:
             raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+        if self._left < 0:
+            raise ValueError(f"its input schema contains more than {MAX_SCHEMAS:,} schemas")
         result: dict[str, Any] = {}
         self._depth += 1
         for key, value in schema.items():

@@ -38,6 +38,7 @@ QUICK_DEATH_S = 60.0
 _PAUSES = Backoff(1.0, QUICK_DEATH_S)
 MAX_QUICK_DEATHS = 5
 MAX_LEFT_OUT_SHOWN = 200
+MAX_DEFINITION_SIZE = 1024 * 1024  # characters, and eight for each value
 _READ_AT_ONCE, _READ_AT_ONCE_SIZE = 8, 256 * 1024
 
 
@@ -281,9 +282,19 @@ class Seat:
     def _definitions(self, raws: Sequence[Any]) -> tuple[list[ToolDefinition], list[Diagnostic]]:
         """The definitions of the tools that somebody agreed to and that can be offered, and why the others are not."""
         withheld: list[Diagnostic] = []
+        fitting: list[Any] = []
+        for raw in raws:
+            # Before anything else reads it: the digest of a long one would block every thread.
+            if size_within(raw, MAX_DEFINITION_SIZE) is not None:
+                fitting.append(raw)
+                continue
+            name = clean_text(str(as_mapping(raw).get("name")), 200)
+            why = f"its definition has more than {MAX_DEFINITION_SIZE:,} characters"
+            withheld.append(Diagnostic("schema", why, path=name))
+        raws = fitting
         if self._pins is not None:
             raws, withheld_tools = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
-            withheld = [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in withheld_tools]
+            withheld += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in withheld_tools]
         definitions, refused = read_definitions(self.name, self.settings, raws)
         return definitions, [*withheld, *refused]
 

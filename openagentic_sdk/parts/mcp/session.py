@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ...ground.jsonrpc import METHOD_NOT_FOUND, Peer
 from ...ground.loose import as_list, as_mapping
 from ...ground.patterns import regex
 from ...ground.text import without_hidden
+from ...ground.threads import run_in_thread
 from .http import HttpWire
 from .patience import Patience, PendingRequest
 from .protocol import MAX_ERROR_CHARS, MODERN, SERVER_INFO, modern_meta, read_message, size_within
@@ -35,6 +37,7 @@ MAX_ROUNDS = 10
 MAX_INSTRUCTIONS_CHARS = 2_000
 # In all entries of a list: characters, and eight for each value.
 MAX_LISTED_SIZE = 16 * 1024 * 1024
+_MEASURED_AT_ONCE = 256 * 1024  # a longer page is measured in a thread
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 ServerWire = StdioWire | HttpWire
@@ -327,12 +330,13 @@ class McpSession:
                 if page == 0:
                     raise
                 return entries, f"page {page + 1} of {method} did not arrive: {error}"
-            for entry in as_list(result.get(member))[: MAX_LISTED + 1]:
-                size = size_within(entry, room)
-                if size is None:
-                    return entries, f"{method} gives more than {MAX_LISTED_SIZE:,} characters: the rest is omitted"
-                room -= size
-                entries.append(entry)
+            listed = as_list(result.get(member))[: MAX_LISTED + 1]
+            measure = partial(_fitting, listed, room)
+            is_long = size_within(listed, _MEASURED_AT_ONCE) is None
+            fitting, room = await run_in_thread(measure, name="openagentic-mcp-read") if is_long else measure()
+            entries += fitting
+            if len(fitting) < len(listed):
+                return entries, f"{method} gives more than {MAX_LISTED_SIZE:,} characters: the rest is omitted"
             if len(entries) > MAX_LISTED:
                 return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is omitted"
             cursor = result.get("nextCursor")
@@ -358,3 +362,13 @@ class McpSession:
             if key in ("name", "version", "title") and isinstance(value, str)
         }
         self.instructions = result["instructions"] if isinstance(result.get("instructions"), str) else ""
+
+
+def _fitting(entries: Sequence[Any], room: int) -> tuple[Sequence[Any], int]:
+    """The first entries that fit into `room` (`size_within`), and the room that they leave."""
+    for count, entry in enumerate(entries):
+        size = size_within(entry, room)
+        if size is None:
+            return entries[:count], room
+        room -= size
+    return entries, room

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
+from ...errors import OptionsError
 from ...ground.frozen import frozen
+from ...ground.loose import as_mapping
 from ...ground.patterns import regex
 from ...ground.words import shortened
 from .keys import KeyNames, sent_keys
@@ -24,8 +27,12 @@ from .table import rules_of
 # Limits on the work per schema: references beyond them are not expanded but described in words.
 MAX_SCHEMAS = 2_000
 MAX_DEPTH = 24
+# Limits of what is read at all, above those for tools that are given as options (`ground.schemas`).
+MAX_VALUES = 200_000
+MAX_NESTING = 250
 _MAX_REMEMBERED = 2_048
 
+_NESTS = (Mapping, list, tuple)
 _PLAIN_NAME = regex(r"[a-zA-Z0-9_.-]+")
 _PLAIN_REFERENCE = regex(r"#/(?:\$defs|definitions)/[a-zA-Z0-9_.-]+")
 
@@ -47,14 +54,35 @@ _remembered: dict[tuple[str, int], tuple[Mapping[str, Any], AcceptedParameters]]
 
 
 def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
-    """The parameters in the vendor's form, cached for as long as they are the same object."""
+    """The parameters in the vendor's form, cached for as long as they are the same object.
+
+    Raises `OptionsError` for parameters of more than `MAX_VALUES` values or `MAX_NESTING` levels.
+    """
     key = (vendor, id(parameters))
     entry = _remembered.get(key)
     if entry is None or entry[0] is not parameters:
         if len(_remembered) >= _MAX_REMEMBERED:
             _remembered.clear()
+        _require_bounded(parameters)
         entry = _remembered[key] = (parameters, _ParametersWriter(parameters, vendor).accept())
     return entry[1]
+
+
+def _require_bounded(parameters: Mapping[str, Any]) -> None:
+    left, level = MAX_VALUES, [parameters]
+    for _ in range(MAX_NESTING):
+        left -= len(level)
+        values = [part.values() if isinstance(part, Mapping) else part for part in level if isinstance(part, _NESTS)]
+        if not values:
+            return
+        if left < sum(map(len, values)):
+            break
+        level = [one for part in values for one in part]
+    names = shortened(", ".join(map(str, islice(as_mapping(parameters.get("properties")), 5))), 200)
+    raise OptionsError(
+        f"the parameters of a tool (properties {names}) contain more than {MAX_VALUES:,} values or are nested deeper than "
+        f"{MAX_NESTING} levels: simplify the schema, or leave the tool out"
+    )
 
 
 class _ParametersWriter:
