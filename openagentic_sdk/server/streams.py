@@ -17,7 +17,7 @@ from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, Request
 from ..events import Event
 from ..parts.masking import environment_redactor, shown
 from ..serialization import dumps_event, dumps_json
-from ..sessions.folds.standing import LEFT_STATES, is_end
+from ..sessions.folds.standing import LEFT_STATES, has_ended
 from ..sessions.follow import Follower
 from .call import COMMENT_S, SEND_S, HttpCall, read_json, within
 from .connection import Receive, Send
@@ -92,6 +92,7 @@ async def send_events(
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
         stream.when_gone(follower.wake)
         ends_at, is_over, first, last_refusal = time.monotonic() + MAX_STREAM_S, False, RETRY, None
+        ended = False
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):
             try:
                 batch = await follower.batch(COMMENT_S)
@@ -107,7 +108,9 @@ async def send_events(
                 is_over, last_refusal, first = one_run, refusal, b""
             elif not batch and not stream.is_gone:
                 await stream.send(b":\n\n")
-            is_over = is_over or (one_run and bool(batch) and is_end(batch[-1]) and follower.is_level)
+            for event in batch:
+                ended = has_ended(ended, event)
+            is_over = is_over or (one_run and ended and follower.is_level)
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:

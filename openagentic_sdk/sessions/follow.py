@@ -25,7 +25,7 @@ from ..ground.checks import COUNT, check_settings
 from ..ground.system import require_threads
 from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
-from .folds.standing import LEFT_STATES, ROW_STATES, is_end
+from .folds.standing import LEFT_STATES, ROW_STATES, has_ended
 from .folds.summary import SessionSummary
 
 # The number of newest events kept in memory for a session's followers; a follower further behind reads the store.
@@ -53,9 +53,9 @@ async def follow(
     """Iterate over the events with `seq > after_seq`, the stored ones at once and later ones as they come.
 
     With `deltas` also those of a run in this process, as they are shown, starting after the newest event; they have no
-    `seq`. Continues forever, or with `until_result` ends after a `result` that nothing follows yet. A `suspended` result is
-    not an end, because another process may continue: then, and if the run's process died, it ends once nobody has continued
-    for `left_s` seconds; the `state` of the session's row tells which it was.
+    `seq`. Continues forever, or with `until_result` ends after a `result` that no further run follows yet. A `suspended`
+    result is not an end, because another process may continue: then, and if the run's process died, it ends once nobody has
+    continued for `left_s` seconds; the `state` of the session's row tells which it was.
 
     Raises `SessionNotFoundError` if the session does not exist or is deleted, `SessionError` if its log is truncated or
     replaced meanwhile, `OptionsError` for an invalid `after_seq`, and `EventLoopError` without asyncio.
@@ -71,7 +71,7 @@ async def follow(
             else:
                 left_at = math.inf
             for event in cast("Sequence[AnyEvent]", events):
-                ended = is_end(event)
+                ended = has_ended(ended, event)
                 yield event
     finally:
         await follower.close()

@@ -7,7 +7,15 @@ import unittest
 from dataclasses import replace
 
 from openagentic_sdk.errors import OptionsError, SessionError, SessionNotFoundError
-from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
+from openagentic_sdk.events import (
+    Result,
+    SessionMeta,
+    SessionRewound,
+    SystemInit,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
@@ -181,6 +189,22 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await asyncio.wait({silent}, timeout=0.2), (set(), {silent}))
             writer.append([Result("Done.", dead, "end")])
         self.assertEqual([event.seq for event in await asyncio.wait_for(silent, 120)], [1, 2, 3])
+
+    async def test_a_title_or_a_rewind_after_the_result_reopens_nothing_and_an_answer_does(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        run = [SystemInit(session_id, "/", "1"), UserMessage("go"), Result("Done.", session_id, "end")]
+        store.append_events(session_id, run)
+        for number, later in enumerate((SessionMeta(title="Tea"), SessionRewound(1)), 4):
+            store.append_event(session_id, later)
+            events = await asyncio.wait_for(self.all_of(follow(store, session_id, until_result=True)), 120)
+            self.assertEqual([event.seq for event in events], list(range(1, number + 1)))
+        store.append_events(session_id, [*run[:2], UserQuestion("q", "Milk?", ()), Result("", session_id, "waiting")])
+        store.append_event(session_id, UserAnswer("q", "yes"))
+        waiting = asyncio.create_task(self.all_of(follow(store, session_id, until_result=True)))
+        self.assertEqual(await asyncio.wait({waiting}, timeout=0.2), (set(), {waiting}))
+        store.append_events(session_id, [run[0], run[2]])
+        self.assertEqual(len(await asyncio.wait_for(waiting, 120)), 12)
 
     async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
         store, asked, release = Watched(), asyncio.Event(), asyncio.Event()

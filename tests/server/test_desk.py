@@ -15,6 +15,7 @@ from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.parts.record.lifecycle import rename_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import Desk
@@ -478,6 +479,8 @@ class Reading(DeskCase):
     async def test_streams_begin_behind_the_cursor_and_end_behind_the_run(self):
         application = self.app()
         session_id = await self.start(application)
+        await until_state(application, session_id, "idle")
+        rename_session(application.desk.store, session_id, "Tea")  # the session has ended, and stays so
         count = (await until_state(application, session_id, "idle"))["events"]
         path = f"/v1/sessions/{session_id}/events?until=result"
         for headers, first in (({}, 1), ({"Last-Event-ID": "3"}, 4)):

@@ -92,6 +92,16 @@ def is_end(event: Event) -> bool:
     return isinstance(event, Result) and state_after(event) != "suspended"
 
 
+def has_ended(ended: bool, event: Event) -> bool:
+    """Whether `is_end` holds after this event, given whether it held before.
+
+    Only a run and an answer reopen an ended session; a new title, a rewind or a signature does not.
+    """
+    if isinstance(event, SystemInit | UserAnswer) and event.parent_tool_use_id is None:
+        return False
+    return ended or is_end(event)
+
+
 def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
     """The state, given whether a living process holds the session (None: unknown)."""
     return "dead" if state == "running" and is_held is False else state
