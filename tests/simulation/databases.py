@@ -157,7 +157,8 @@ class Databases:
         self.fault = fault
         self.require(fault or not isinstance(came, Killed), "killed by nobody")
         is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
-        self.require(fault or may_refuse or not is_refused, f"{what} was refused by a database that is there: {came!r}")
+        is_allowed = fault or may_refuse or not is_refused
+        self.require(is_allowed, lambda: f"{what} was refused by a database that is there: {came!r}")
         return came
 
     # --- the model -----------------------------------------------------------------------------------------------------

@@ -626,13 +626,8 @@ class Files:
             return
         if self.rng.random() < 0.3:
             return self.lose_a_sector(bytes(raw))
-        places = [
-            at
-            for at in range(len(raw))
-            if chr(raw[at]) in "0123456789"
-            and raw[at - 1 : at] == b"~"
-            and raw.rfind(b'{"v":1', 0, at) > raw.rfind(b"\n", 0, at)
-        ]
+        numbers = [found.start() for found in re.finditer(rb"(?<=~)[0-9]", raw)]
+        places = [at for at in numbers if raw.rfind(b'{"v":1', 0, at) > raw.rfind(b"\n", 0, at)]
         if not places:
             return
         at = self.rng.choice(places)

@@ -48,6 +48,19 @@ def database() -> tuple[SqliteSessionStore, Times]:
     return store, times
 
 
+@cache
+def tables() -> Tables:
+    """The tables of the fleet in that database."""
+    return database()[0].tables()
+
+
+def empty(*names: str) -> None:
+    """Empty these tables of that database."""
+    with database()[0]._file.transaction() as db:
+        for name in names:
+            db.execute(f"DELETE FROM {name}")
+
+
 class PartitionedTables:
     """A database whose responses may be lost: then the request is repeated, or the caller gives up."""
 
@@ -85,11 +98,10 @@ class Workers:
         self.history = History(seed)
         store, self.times = database()
         self.times.__init__()  # type: ignore[misc]
-        for table in ("openagentic_runs", "sqlite_sequence"):
-            store.tables().change(lambda execute, table=table: execute(f"DELETE FROM {table}"))
-        self.tables = PartitionedTables(store.tables(), self.rng)
+        empty("openagentic_runs", "sqlite_sequence")
+        self.tables = PartitionedTables(tables(), self.rng)
         self.queue = Queue(self.tables)  # type: ignore[arg-type]
-        self.truth = Queue(store.tables())  # what stands there, asked over a way that never breaks
+        self.truth = Queue(tables())  # what stands there, asked over a way that never breaks
         self.queue.limits = self.truth.limits
         self.leases: dict[int, tuple[int, float]] = {}
         self.fences: dict[int, int] = {}

@@ -39,7 +39,7 @@ from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
 
 from . import older
-from .fleet import Times, database
+from .fleet import Times, database, empty
 from .history import History
 from .loops import FilelessLoop, without_threads
 from .runs import EFFECTS, TOOLS, Planner
@@ -446,8 +446,7 @@ class Hosts:
         self.history, self.place = History(seed), place
         self.base, self.times = database()
         self.times.__init__()  # type: ignore[misc]
-        for table in ("openagentic_runs", "sqlite_sequence", "sessions", "openagentic_requests"):
-            self.base.tables().change(lambda execute, table=table: execute(f"DELETE FROM {table}"))
+        empty("openagentic_runs", "sqlite_sequence", "sessions", "openagentic_requests")
         Hosts.current = self
         self.client = Fleet(self.base, agents())
         self.truth = self.client.queue

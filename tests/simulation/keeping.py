@@ -94,7 +94,7 @@ class Keeping:
             writer.lease.release()
         self.store.writers.clear()
         is_failure = isinstance(came, Killed | StorageError) and not isinstance(came, expected)
-        self.require(is_stopped or not is_failure, f"{what} failed without a cause: {came!r}")
+        self.require(is_stopped or not is_failure, lambda: f"{what} failed without a cause: {came!r}")
         return came
 
     def some(self) -> str:

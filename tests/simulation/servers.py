@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -32,7 +33,6 @@ from openagentic_sdk.sessions import postgres, redis
 from openagentic_sdk.sessions.log.lock import let_go
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.stores import holders, news
-from openagentic_sdk.sessions.stores.per_process import PerProcess
 from openagentic_sdk.sessions.stores.postgres import link
 from openagentic_sdk.sessions.stores.postgres import tables as postgres_tables
 from openagentic_sdk.sessions.stores.redis import link as redis_link
@@ -119,7 +119,7 @@ class Modelled:
     def __init__(self, server: StoreServer) -> None:
         self._wait_for_server(PATIENCE_S)
         self._clock = FakeClock(1_700_000_000.0)
-        self._joined: Any = PerProcess(lambda: server)
+        self._joined: Any = SimpleNamespace(get=lambda: server)
 
 
 class ModelledStore(Modelled, PostgresSessionStore):  # type: ignore[misc]
@@ -248,9 +248,9 @@ class Servers(OtherVersions):
         self.require(self.fault or not isinstance(came, Killed), "killed by nobody")
         is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
         is_allowed = self.fault or may_refuse or not is_refused
-        self.require(is_allowed, f"{what} was refused by a server that is there: {came!r}")
+        self.require(is_allowed, lambda: f"{what} was refused by a server that is there: {came!r}")
         once = self.fault in ("cut before", "cut after", "late") and what != "import"
-        self.require(not (is_refused and once), f"a connection that broke once makes {what} fail: {came!r}")
+        self.require(not (is_refused and once), lambda: f"a connection that broke once makes {what} fail: {came!r}")
         if process.wire.is_dead:
             self.bury(process)
         return came
