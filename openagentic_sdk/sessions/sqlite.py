@@ -312,7 +312,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         # The lower 32 bits of a place are the `seq`, the upper ones the session's key (`place_of`).
         command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
-        with self._file.reading(at.head.summary.id) as db:
+        with self._file.reading(at.id) as db:
             return db.execute(command, (place_of(at.key, after_seq), place_of(at.key + 1, 0), size)).fetchall()
 
     def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:

@@ -261,6 +261,18 @@ class SqliteTest(unittest.TestCase):
             expected = self.store.fold_summary(session_id)
             self.assertEqual(self.store.read_summary(session_id), expected)
 
+    def test_a_damaged_summary_hides_no_event_and_is_reported_by_whoever_needs_it(self) -> None:
+        session_id = self.session()
+        expected = self.store.read_events(session_id)
+        self.change("UPDATE sessions SET summary = ?", '{"version"')
+        self.assertEqual(self.store.read_events(session_id), expected)
+        self.assertEqual(self.store.last_seq(session_id), len(expected))
+        self.assertTrue(self.store.session_exists(session_id))
+        with self.store.open_writer(session_id) as writer:
+            self.assertEqual(writer.last_seq, len(expected))
+        [row] = self.store.list_session_summaries()
+        self.assertIn("not JSON", row.error or "")
+
     def test_a_summary_that_was_folded_anew_is_kept_for_the_session_and_metadata_that_it_was_folded_of(self) -> None:
         session_id = self.session()
         number = self.store.last_seq(session_id)
@@ -566,6 +578,20 @@ class SqliteTest(unittest.TestCase):
             store.close()
         self.assertEqual(set(Path.cwd().iterdir()), before)
         self.assertFalse(Path("/:memory:").exists())
+
+    def test_a_database_in_memory_does_nothing_for_the_disk_or_for_other_processes(self) -> None:
+        commands: list[str] = []
+        with closing(SqliteSessionStore(":memory:")) as store:
+            session_id = store.create_session()
+            with store._file.reading() as db:
+                db.set_trace_callback(commands.append)
+            store.append_events(session_id, [UserMessage("one")])
+            self.assertEqual(len(store.read_events(session_id)), 1)
+            store.put_blob(session_id, b"data")
+            store.scrub(session_id)
+        self.assertIn("COMMIT", commands)
+        needless = [each for each in commands if each.startswith(("PRAGMA busy", "PRAGMA sync", "VACUUM"))]
+        self.assertEqual(needless, [])
 
     @unittest.skipIf(sys.platform == "win32", "this system has no fork")
     def test_a_forked_child_cannot_write_for_its_parent_and_can_read_on_its_own(self) -> None:

@@ -54,7 +54,7 @@ class SessionRow:
 
     @property
     def id(self) -> str:
-        return self.head.summary.id
+        return self.head.id
 
     @property
     def start(self) -> SessionSummary:

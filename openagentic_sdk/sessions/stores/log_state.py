@@ -6,8 +6,8 @@ is folded again when a list shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 
 from ...events import Event
 from ...ground.frozen import changed, frozen
@@ -22,11 +22,15 @@ class LogHead:
     summary: SessionSummary
     is_kept: bool = True
 
-    @property
+    @cached_property
+    def id(self) -> str:
+        return self.summary.id
+
+    @cached_property
     def last_seq(self) -> int:
         return self.summary.events
 
-    @property
+    @cached_property
     def updated(self) -> float:
         """The time of the last event, a lower bound for the next one's; 0.0 before the first."""
         return self.summary.updated if self.summary.events else 0.0
@@ -44,6 +48,26 @@ class LogHead:
         return dumps_json(summary_to_dict(self.summary)) if self.is_kept else None
 
 
+class _StoredHead(LogHead):
+    """The head in a row, whose summary is parsed at its first use: most calls need only the id and the counters."""
+
+    def __init__(self, session_id: str, last_seq: int, updated: float, parse: Callable[[], LogHead]) -> None:
+        self.__dict__.update(id=session_id, last_seq=last_seq, updated=updated, parse=parse)
+
+    @cached_property
+    def _parsed(self) -> LogHead:
+        parsed: LogHead = self.__dict__["parse"]()
+        return parsed
+
+    @property
+    def summary(self) -> SessionSummary:
+        return self._parsed.summary
+
+    @property
+    def is_kept(self) -> bool:
+        return self._parsed.is_kept
+
+
 def read_head(
     session_id: str,
     created_at: float,
@@ -53,11 +77,24 @@ def read_head(
     updated: float | None,
 ) -> LogHead:
     """The head in a row of the database."""
+    parse = partial(_parse_head, session_id, created_at, metadata, summary_json, last_seq, updated)
+    # Without a counter, only the summary shows that events are missing.
+    return _StoredHead(session_id, last_seq, updated, parse) if last_seq and updated else parse()
+
+
+def _parse_head(
+    session_id: str,
+    created_at: float,
+    metadata: str,
+    summary_json: str | None,
+    last_seq: int | None,
+    updated: float | None,
+) -> LogHead:
     summary = summary_from_dict(loads_json(summary_json)) if summary_json else None
     start = summary or start_summary(session_id, created_at, loads_json(metadata))
     updated = updated or start.updated
     if last_seq and (last_seq, updated) != (start.events, start.updated):
-        start = replace(start, events=last_seq, updated=updated)
+        start = changed(start, events=last_seq, updated=updated)
     return LogHead(start, summary is not None or not last_seq)
 
 
@@ -75,6 +112,6 @@ def copied_head(
         getattr(start, name) == getattr(source_start, name) for name in ("cwd", "model", "tags", "spent")
     )
     if not source.is_kept or source.last_seq != at_seq or not begins_alike:
-        return LogHead(replace(start, events=at_seq, updated=updated or start.updated), False)
+        return LogHead(changed(start, events=at_seq, updated=updated or start.updated), False)
     mine = {name: getattr(start, name) for name in ("id", "created", "parent", "is_child", "tenant")}
-    return LogHead(replace(source.summary, **mine))
+    return LogHead(changed(source.summary, **mine))

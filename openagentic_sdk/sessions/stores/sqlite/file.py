@@ -105,7 +105,7 @@ class SqliteFile:
             opened.close()
 
     def _set_synchronous(self, opened: _Connection, durable: bool) -> None:
-        level = "FULL" if durable or self._always_syncs else "NORMAL"
+        level = "FULL" if (durable or self._always_syncs) and not self.is_memory else "NORMAL"
         if level != opened.synchronous:
             opened.connection.execute(f"PRAGMA synchronous = {level}")
             opened.synchronous = level
@@ -157,7 +157,7 @@ class _Connection(Guarded):
 
     def begin(self) -> None:
         """Begin a write transaction. Raises SQLite's error if others write for too long."""
-        if self._queue < 0 or not self.somebody_waits():
+        if self._queue >= 0 and not self.somebody_waits():
             try:
                 self.wait_at_most(TRY_S)
                 self.connection.execute("BEGIN IMMEDIATE")

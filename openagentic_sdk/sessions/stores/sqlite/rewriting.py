@@ -38,10 +38,12 @@ class RewritingSqlite(SqliteWaiting):
 
         Waits until no other process reads; raises `StorageError` if that does not happen.
         """
+        if self._file.is_memory:
+            return ()  # there are no files
         self._index.remove()
         with self._file.reading() as db:
             db.execute("VACUUM")
-            busy = 0 if self._file.is_memory else db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
             raise StorageError(
                 f"{self.path}-wal still contains the erased data, since others are reading the database: finish the "
