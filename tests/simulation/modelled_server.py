@@ -45,7 +45,10 @@ _LIST = f"{postgres._ROW} FROM openagentic_sessions WHERE {{}} ORDER BY touched 
 
 
 class Refusal(Exception):
-    """An error of the driver."""
+    """An error of the driver, without the details that a server adds."""
+
+    diag = SimpleNamespace(message_primary=None)
+    sqlstate = None
 
 
 class BrokenConnectionError(Refusal):
