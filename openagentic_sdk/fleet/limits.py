@@ -52,7 +52,7 @@ _HEADS = f"""
         SELECT coalesce({_JUMPS}) FROM heads WHERE heads.id IS NOT NULL
     )
 """
-# Whether a limit prevents another run from starting.
+# Whether a limit prevents another run from starting. The sum over no runs is NULL, with which no comparison holds.
 IS_FULL = """
     EXISTS (
         SELECT 1 FROM openagentic_limits AS lim WHERE
@@ -74,6 +74,8 @@ _RUNNING_OF_TENANT = """
         OR EXISTS (SELECT 1 FROM openagentic_runs WHERE state = 'queued' AND tenant > run.tenant)
     THEN (SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant) END
 """
+# The large limits keep SQLite from merging the subqueries into the outer one: it could drop their order, and would evaluate
+# `first` twice for each group.
 FAIR = (
     f"WITH RECURSIVE {BUSY}, {_HEADS}, groups AS ("
     "SELECT run.tenant, run.queue, run.agent, run.rank FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
@@ -82,6 +84,7 @@ FAIR = (
     "SELECT found.id FROM (SELECT ({first}) AS id FROM groups LIMIT 10000) AS found WHERE found.id IS NOT NULL LIMIT 1"
 )
 
+# Changes nothing, and locks the row until the end of the transaction: SQLite has no SELECT FOR UPDATE.
 _ALONE = (
     "UPDATE openagentic_budgets SET max_usd = max_usd WHERE tenant = %s "
     "RETURNING max_usd, run_usd, spent_usd, reserved_usd"
@@ -104,6 +107,7 @@ _REQUESTS_CAP = "(CASE WHEN requests_per_minute > 20 THEN requests_per_minute / 
 _REQUESTS_PER_S = f"((requests_per_minute - {_REQUESTS_CAP} + 1.0) / 60.0)"
 _TOKENS_CAP = "(tokens_per_minute / 20.0)"
 _TOKENS_PER_S = "(tokens_per_minute * 0.95 / 60.0)"
+# Postgres has `least` and SQLite `min` for the smaller of two numbers; both have CASE.
 _FILLED = "(CASE WHEN {level} + ({now} - at) * {per_s} < {cap} THEN {level} + ({now} - at) * {per_s} ELSE {cap} END)"
 _TAKE = """
     UPDATE openagentic_rates SET requests = {requests} - 1, tokens = {tokens} - %s, at = {now} WHERE name = %s

@@ -29,6 +29,8 @@ _COLUMNS = (
     "cancel_requested_at IS NOT NULL, cancelled_by, stop_reason, error, workspace, traceparent, format, fence, parked_seq, "
     "lost_owner, body, unknown"
 )
+# SQLite would read `ON CONFLICT` behind a table as the condition of a join: hence `WHERE true` (sqlite.org/lang_upsert.html,
+# "Parsing Ambiguity").
 _ADD = """
     INSERT INTO openagentic_runs (format, session, tenant, queue, agent, priority, state, run_at, rank, request_id, body,
         workspace, traceparent, max_attempts, created_at)
@@ -53,6 +55,7 @@ _IS_FIRST = """
             END
     )
 """
+# Where several workers can write at the same time, `skip_locked` gives each of them another run.
 _LOST = """
     SELECT id FROM openagentic_runs AS run
     WHERE state = 'running' AND lease_until < {now} AND {mine} ORDER BY lease_until LIMIT 1 {skip_locked}
@@ -79,6 +82,7 @@ _BEAT = """
     RETURNING id, cancel_requested_at IS NOT NULL
 """
 # A park or a hand-over is not a crash and does not count as an attempt. A run to be cancelled is queued for a worker to end.
+# What a run used stays as it is stored if its owner does not know it (NULL).
 _LEAVE = """
     UPDATE openagentic_runs SET
         state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
@@ -376,6 +380,7 @@ def _claiming(
     else:
         first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
         queued = FAIR.format(mine=allowed, first=first)
+    # The second query runs only if the first finds nothing: lost runs have begun, and precede all that wait.
     candidate = f"coalesce(({lost_run}), ({queued}))"
     columns = _COLUMNS.format(now=now)
     return f"SELECT {candidate}", _CLAIM.format(now=now, candidate=candidate, is_usable=is_usable, columns=columns)

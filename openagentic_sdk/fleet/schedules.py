@@ -34,6 +34,7 @@ _ADD = f"""
 _DUE = """
     SELECT {columns} FROM openagentic_schedules WHERE is_paused = 0 AND next_at <= {wall} ORDER BY next_at, name LIMIT %s
 """
+# Only from the time that the caller read: of several workers that find the schedule due, one moves it.
 _MOVE = """
     UPDATE openagentic_schedules SET next_at = %s, fired_at = %s, fired = fired + 1, error = %s
     WHERE name = %s AND next_at = %s AND is_paused = 0 RETURNING name

@@ -19,6 +19,7 @@ BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 # Beyond this number of tenants, those with the fewest runs are reported together.
 MAX_TENANTS = 500
 OTHERS = "(others)"
+# Without a tenant, its value is NULL, and each row is compared with itself.
 _ROWS = """
     SELECT tenant, queue, state, count(*), sum(fence), sum(steals), sum(unknown), sum(input_tokens), sum(output_tokens),
         sum(cost_usd), max(CASE WHEN state = 'queued' AND run_at <= {now} THEN {now} - run_at END),

@@ -45,6 +45,7 @@ from .stores.tables import Tables, TableStore
 PAGE_EVENTS = 500
 # The most sessions that a list with a query adds to the index, or reads beside it.
 _LIST_UPDATES = 500
+# `clock_timestamp()` and not `now()`, which is the time at which a transaction began.
 _ROW = """
     SELECT key, epoch, revision, holder, CASE WHEN holder = '' THEN 0 ELSE coalesce(
                (SELECT extract(epoch FROM until - clock_timestamp()) FROM openagentic_holders WHERE name = holder), 0
@@ -56,6 +57,8 @@ _COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summa
 _SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
 # A batch is sent as two texts: drivers create arrays slowly, and JSON in ASCII contains no line ends.
 _PACKED = "unnest(string_to_array(%s, ' ')::float8[], string_to_array(%s, E'\\n')) WITH ORDINALITY"
+# One statement, and so one round trip and one transaction: the events are selected from `moved`, which has no row if the
+# session is not as its writer left it. Whoever follows it is told by the caller, if there is anybody.
 _APPEND = """
     WITH moved AS (
         UPDATE openagentic_sessions
@@ -101,7 +104,8 @@ _ADD = (
 )
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
-# Serialized over the whole schema, so that a number is assigned only after all lower ones are visible.
+# Serialized over the whole schema, so that a number is assigned only after all lower ones are visible. The lock of the row
+# keeps the session from being deleted meanwhile, and lets its writer append: KEY SHARE is what a foreign key takes, too.
 _PUT = f"""
     WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK_SPACE}, 1)), target AS (
         SELECT key, followed FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
@@ -234,6 +238,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
     def list_blobs(self, session_id: str) -> list[str]:
         key = self._position(session_id).key
+        # By bytes, as in all stores: the database's own order depends on its language.
         command = 'SELECT sha256 FROM openagentic_blobs WHERE session = %s ORDER BY sha256 COLLATE "C"'
         return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (key,))])
 
@@ -438,6 +443,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
         def replace_all(db: Any) -> None:
             with db.transaction():
+                # Until the end of the transaction nobody appends to the session, claims, follows or indexes it.
                 mine = "SELECT 1 FROM openagentic_sessions WHERE key = %s AND epoch = %s FOR UPDATE"
                 if db.execute(mine, (at.key, at.epoch)).fetchone() is None:
                     raise LeaseLostError(at.id, at.head.last_seq, at.head.last_seq)

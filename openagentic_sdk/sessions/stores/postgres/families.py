@@ -18,6 +18,7 @@ from ..database import SessionRow, text_key
 from ..families import ROOT, FamilyChange, FamilyTable
 from .search import by_index
 
+# For a missing table, `to_regclass` and thus the whole condition is NULL, where the table's name would be an error.
 _HAS_SUMS = """
     SELECT to_regclass('openagentic_sessions_uncounted') IS NOT NULL AND NOT pg_is_in_recovery()
        AND has_table_privilege(to_regclass('openagentic_sums'), 'SELECT, INSERT')
@@ -30,7 +31,8 @@ _VALUES = "SELECT name, value FROM openagentic_sums WHERE part = %s AND name = A
 _ROOTS = "SELECT id, root FROM openagentic_families WHERE id = ANY(%s)"
 _CHILDREN = "SELECT id FROM openagentic_sessions WHERE parent = ANY(%s) AND is_child"
 _PASS = "UPDATE openagentic_sums SET value = %s WHERE part = 'note' AND name = 'turn' AND value = %s"
-# Whoever deletes one of them has its lock first, too, and afterwards that of its row here.
+# Whoever deletes one of them has its lock first, too, and afterwards that of its row here. NO KEY, because the insertion of
+# a blob or a message waits for a full lock of its session's row.
 _LOCK = "SELECT id, key FROM openagentic_sessions WHERE id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
 _PUT_ROOTS = """
     INSERT INTO openagentic_families (id, session, root) SELECT * FROM unnest(%s::text[], %s::integer[], %s::text[])
@@ -72,6 +74,7 @@ class PostgresFamilies(FamilyTable):
             if dict(db.execute(_NOTE).fetchall()).get("version") == version:
                 return
             with db.transaction():
+                # Blocks other writers, among them whoever begins at the same time, and no reader.
                 db.execute("LOCK TABLE openagentic_sums IN SHARE ROW EXCLUSIVE MODE")
                 if dict(db.execute(_NOTE).fetchall()).get("version") == version:
                     return

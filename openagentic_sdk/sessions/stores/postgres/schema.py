@@ -12,7 +12,8 @@ from ..statements import MAKE_OLDEST, OLDEST, READ_OLDEST, read_migrations, read
 MIGRATIONS = read_migrations(
     __spec__, id="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", storage=" WITH (fillfactor = 70)"
 )
-# Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart.
+# Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart. The second is 0
+# for a migration, 1 for a new message, and 2 for a claim of a run while there are limits.
 LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
 # What an older version does not make; the index of search can only be made where the extension is to be had.
@@ -52,6 +53,7 @@ def require_schema(db: Any) -> None:
 def migrate(db: Any) -> None:
     """Migrate the tables to the newest schema. Raises `StorageError` for a schema of a newer package version."""
     with db.transaction():
+        # Of processes that start together, one migrates; the others find its version when they get the lock.
         db.execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 0)")
         db.execute("CREATE TABLE IF NOT EXISTS openagentic_schema (version integer NOT NULL)")
         version = usable_version(db)

@@ -30,6 +30,7 @@ LEAST_LETTERS = 3
 _MAX_LIKES, _MAX_LIKE_CHARS = 20, 200
 # What means something to LIKE.
 _LIKE_SIGNS, _ESCAPED = regex(r"[\\%_]"), r"\\\g<0>"
+# For a missing table, `to_regclass` and thus the whole condition is NULL, where the table's name would be an error.
 _HAS_INDEX = """
     SELECT to_regclass('openagentic_words_trigrams') IS NOT NULL
        AND to_regclass('openagentic_sessions_behind') IS NOT NULL AND NOT pg_is_in_recovery()
@@ -44,7 +45,8 @@ _NEXT = f"""
     SELECT key, seq, data FROM unnest(%s::integer[], %s::bigint[], %s::bigint[]) AS given (key, after, last)
     JOIN openagentic_events ON session = key AND seq > after AND seq <= least(last, after + {STEP_EVENTS}) ORDER BY key, seq
 """
-# A session that somebody holds stays behind: its holder may be replacing events.
+# A session that somebody holds stays behind: its holder may be replacing events. Rows are locked in the order of their keys,
+# so that two searches cannot deadlock.
 _MARK = """
     WITH known AS (
         SELECT key, mark, words FROM unnest(%s::integer[], %s::bigint[], %s::text[]) AS listed (key, mark, words)
@@ -110,6 +112,7 @@ def search_index(
     `tenant` is the value in the table; None searches all sessions.
     """
     matches = " AND ".join(["words LIKE %s"] * len(words))
+    # `coalesce` of NULL and the column is the column: then each row is compared with itself.
     command = (
         "SELECT openagentic_sessions.id, found.seq, openagentic_events.data FROM openagentic_words AS found "
         "JOIN openagentic_sessions ON openagentic_sessions.key = found.session "

@@ -26,6 +26,7 @@ class PostgresTables(Tables):
     """
 
     now = wall = "extract(epoch FROM clock_timestamp())::float8"
+    # Servers have one clock: nothing is to be converted.
     at_wall = "%s"
     skip_locked = "FOR UPDATE SKIP LOCKED"
     sessions = "openagentic_sessions"

@@ -1,7 +1,14 @@
 -- The scripts of the Redis store. Each runs behind the lines up to the first name, and behind `local FORMAT`, the version of a
 -- session's keys and of what is in them, as text.
 
--- Put the session before all others in the indexes from the key `first` on.
+-- A script that changes a session answers 1, or 0 or less, having changed nothing, if the session is not as its caller read
+-- it; other answers are described beside the script. A field that a hash lacks is `false` here, which `or ''` makes a text;
+-- as an answer, `false` is None in Python (redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion").
+-- Names of keys that are made here, and not passed in KEYS, begin with the hash tag of the store, so that all are on one
+-- server.
+
+-- Put the session before all others in the indexes from the key `first` on. A counter and no time: two sessions never have
+-- the same place, and a clock may go back.
 local function touch(counter, first)
     local at = redis.call('INCR', KEYS[counter])
     for place = first, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
@@ -9,7 +16,8 @@ end
 
 -- The index of words is described in search.py; `index` is the start of the names of its keys.
 
--- Call `command` with the key and up to 500 members at a time.
+-- Call `command` with the key and up to 500 members at a time: `unpack` fails beyond some 8,000. The number is even, because
+-- ZADD takes pairs.
 local function each(command, key, members)
     for place = 1, #members, 500 do
         redis.call(command, key, unpack(members, place, math.min(place + 499, #members)))
@@ -17,6 +25,7 @@ local function each(command, key, members)
 end
 
 local function set_bits(index, number, packed, bit)
+    -- A number of a bitmap is two bytes of the text.
     for place = 1, #packed, 2 do
         local high, low = string.byte(packed, place, place + 1)
         redis.call('SETBIT', index .. 'gram:' .. (high * 256 + low), number, bit)
@@ -84,6 +93,7 @@ if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0
 if (revision or '0') ~= ARGV[5] then return 0 end
 local length = redis.call('LLEN', KEYS[2])
 local stored = redis.call('HGET', KEYS[1], 'last_seq')
+-- Not another writer, which would have changed the epoch or the revision: the server lost events.
 if stored and tonumber(stored) ~= length then return -1 end
 if length ~= tonumber(ARGV[6]) then return 0 end
 for place = 12, #ARGV, 1000 do
@@ -111,6 +121,7 @@ return 1
 
 -- script stage
 -- KEYS: staged log, staged blobs.  ARGV: length before, seconds, lines ...
+-- The answer is the length: a repeated attempt adds nothing. What is never used expires.
 if redis.call('LLEN', KEYS[1]) == tonumber(ARGV[1]) and #ARGV > 2 then
     redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))
 end
@@ -119,12 +130,13 @@ return redis.call('LLEN', KEYS[1])
 
 -- script stage_copy
 -- KEYS: staged log, staged blobs, source's head, log and blobs.  ARGV: source's key, last place, seconds, lines ...
--- The answer is the number of events and that of blobs.
+-- The answer is the number of events and that of blobs; -1 if the source changed, -2 if the server lost blobs of it.
 local key, blobs, format = unpack(redis.call('HMGET', KEYS[3], 'key', 'blobs', 'format'))
 if (key or '') ~= ARGV[1] or format ~= FORMAT then return {-1, 0} end
 if blobs and redis.call('HLEN', KEYS[5]) < tonumber(blobs) then return {-2, blobs} end
 redis.call('COPY', KEYS[4], KEYS[1], 'REPLACE')
 redis.call('COPY', KEYS[5], KEYS[2], 'REPLACE')
+-- LTRIM with -1 would keep the whole list.
 if ARGV[2] == '-1' then redis.call('DEL', KEYS[1]) else redis.call('LTRIM', KEYS[1], 0, ARGV[2]) end
 if #ARGV > 3 then redis.call('RPUSH', KEYS[1], unpack(ARGV, 4)) end
 for place = 1, 2 do redis.call('EXPIRE', KEYS[place], ARGV[3]) end
@@ -139,7 +151,9 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
     if redis.call('HGET', KEYS[1], 'key') == ARGV[2] then return 1 end
     return 0
 end
+-- TYPE answers with a status, which is a table with the field `ok`.
 if redis.call('TYPE', KEYS[5]).ok == 'hash' then return 0 end
+-- What was staged is incomplete if its time ran out, or if the server lost its last second.
 if redis.call('LLEN', ARGV[3]) ~= tonumber(ARGV[5]) or redis.call('HLEN', ARGV[4]) ~= tonumber(ARGV[6]) then
     return -1
 end
@@ -151,6 +165,7 @@ for place = 2, 3 do
     end
 end
 redis.call('HSET', KEYS[1], 'format', FORMAT, 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
+-- A version of format 1 finds a text under the old name, and no hash that it could change (scripts.py).
 redis.call('SET', KEYS[5], 'format ' .. FORMAT)
 touch(4, 7)
 return 1
@@ -254,7 +269,9 @@ local key, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'format'))
 if format ~= FORMAT then return 0 end
 local number = redis.call('GET', KEYS[5])
 if number then return tonumber(number) end
+-- The inbox of an earlier session with this id.
 if redis.call('HGET', KEYS[2], 'key') ~= key then redis.call('DEL', KEYS[2]) end
+-- One more than there are messages: `key` is a field, too.
 if redis.call('HLEN', KEYS[2]) > tonumber(ARGV[1]) then return -1 end
 number = redis.call('INCR', KEYS[4])
 redis.call('HSET', KEYS[2], 'key', key, number, ARGV[4])
@@ -286,6 +303,7 @@ if tonumber(newest) > tonumber(since) then
     each('ZADD', ids, members)
     redis.call('HSET', places, 'ids', newest)
 end
+-- All scores are 0, so the order is that of the bytes; no id has the byte 255, so it ends those with this beginning.
 local found, after = {}, '[' .. ARGV[2]
 while #found < tonumber(ARGV[3]) do
     local page = redis.call('ZRANGEBYLEX', ids, after, '(' .. ARGV[2] .. '\255', 'LIMIT', 0, 100)
@@ -361,6 +379,7 @@ if number and known_key ~= ARGV[6] then
     number = nil
 end
 if not number then
+    -- Numbers are used again, because bitmaps are as long as the highest one.
     number = redis.call('SPOP', index .. 'free') or tostring(redis.call('HINCRBY', index .. 'places', 'count', 1))
     redis.call('HSET', index .. 'names', number, id)
 end
@@ -403,6 +422,7 @@ return 1
 local note = ARGV[1] .. 'sums:note'
 if redis.call('HGET', note, 'version') == ARGV[2] then return 0 end
 for _, part in ipairs(redis.call('SMEMBERS', ARGV[1] .. 'sums:parts')) do
+    -- UNLINK, because DEL of a large hash would block the server.
     redis.call('UNLINK', ARGV[1] .. 'sums:' .. part)
 end
 redis.call('DEL', ARGV[1] .. 'sums:marks', ARGV[1] .. 'sums:parts')
