@@ -148,7 +148,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
         texts = [(key[1], value) for key, value in settled(live)["seen"] if key[0] == "agent_message_chunk"]
         self.assertEqual([text for _, text in texts], ["first", "second try"])
 
-    async def test_what_was_typed_is_told_on_load_as_it_was_typed(self) -> None:
+    async def test_loading_a_session_replays_prompts_as_they_were_typed(self) -> None:
         editor = Editor(["One.", "Two.", "Three."])
         editor.write(".claude/commands/greet.md", "Say hello to $ARGUMENTS, please.")
         editor.write(".claude/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea\n---\nBoil.")
@@ -179,7 +179,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
 
 
 class ByOthers(unittest.IsolatedAsyncioTestCase):
-    async def test_what_other_programs_did_to_a_session_is_told_when_it_is_loaded(self) -> None:
+    async def test_loading_a_session_reports_what_other_programs_did_to_it(self) -> None:
         editor = Editor(lambda: ScriptedProvider(["One. " * 50, "Two.", "Three."]), max_context_tokens=100_000)
         session_id = await editor.start(**ALL)
         for text in ("first " * 200, "second", "third"):
@@ -213,7 +213,7 @@ class ByOthers(unittest.IsolatedAsyncioTestCase):
         await editor.take_turn(fork, "And now?")
         self.assertEqual(len(settled(await editor.load(fork))["seen"]), len(copied["seen"]) + 1)
 
-    async def test_a_damaged_session_that_was_saved_is_shown_and_one_that_was_not_says_how(self) -> None:
+    async def test_loading_a_damaged_session_is_refused_and_names_the_command_to_salvage_it(self) -> None:
         place = self.enterContext(tempfile.TemporaryDirectory())
         editor = Editor(["One.", "Two."], store=FileSessionStore(os.path.join(place, "store")))
         session_id = await editor.start()
@@ -265,7 +265,7 @@ class FixtureLogs(unittest.TestCase):
                     encode({"all": [told for event in events for told in fold.take(event)]})
                 encode({"all": conversation(events)})
 
-    def test_what_does_not_work_as_it_was_set_up_is_told_to_every_editor(self) -> None:
+    def test_every_editor_is_notified_of_settings_that_have_no_effect(self) -> None:
         grave = SystemNotice("settings.withheld", "hooks were left out", seq=3)
         slight = SystemNotice("settings.mode", "never mind", seq=4)
         told = [
@@ -274,7 +274,7 @@ class FixtureLogs(unittest.TestCase):
         self.assertEqual(told, ["agent_message_chunk", "notice"])
         self.assertEqual((EditorView().take(slight), len(EditorView(notices=True).take(slight))), ([], 1))
 
-    def test_what_a_log_from_elsewhere_says_cannot_break_the_fold(self) -> None:
+    def test_a_foreign_log_cannot_break_the_fold(self) -> None:
         lines = [
             '{"type":"todo.updated","todos":["x",null,{"content":5,"status":[]}]}',
             '{"type":"user.message","text":"","attachments":["x",{"type":"image","sha256":5}]}',

@@ -388,7 +388,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
 
 
 class Steering(unittest.IsolatedAsyncioTestCase):
-    async def test_what_is_said_while_a_turn_runs_is_heard_at_its_next_step(self) -> None:
+    async def test_a_prompt_sent_during_a_turn_reaches_its_next_step(self) -> None:
         editor = Editor([{"tool_calls": [TOUCH]}, {"text": "Done.", "expect": {"last": "hurry"}}])
         session_id = await editor.start()
         first = editor.prompt(session_id)

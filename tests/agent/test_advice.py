@@ -168,7 +168,7 @@ class Advice(unittest.TestCase):
                 with self.subTest(cls=cls.__name__, word=word):
                     self.assertTrue(advised is None or advised[1] in names, cls.advice(word))
 
-    def test_plain_code_in_a_coroutine_is_told_what_to_await(self) -> None:
+    def test_a_synchronous_call_in_a_coroutine_names_what_to_await(self) -> None:
         async def in_a_coroutine() -> None:
             agent.run_sync("Hi.")
 

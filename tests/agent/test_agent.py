@@ -202,7 +202,7 @@ class Models(unittest.TestCase):
         ):
             self.assertEqual(split_model(word), named)
 
-    def test_an_agent_is_made_without_a_key_and_asks_where_its_word_says(self) -> None:
+    def test_an_agent_is_created_without_a_key_and_asks_the_provider_that_its_model_names(self) -> None:
         agent = Agent("anthropic:claude-x")
         with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
             agent.run_sync("Hi.")
@@ -630,7 +630,7 @@ class Handoffs(IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "not an agent with a name"):
             await scripted("Hi.", handoffs=[scripted()]).run("Hi.")
 
-    async def test_a_handoff_that_the_process_did_not_get_to_still_stands(self) -> None:
+    async def test_a_handoff_before_which_the_process_died_happens_on_resume(self) -> None:
         triage, _ = self.agents(calling("transfer_to_billing"), "Never seen.")
         events = (await triage.run("Hi.", deps=Shop(), session="s")).events
         handed_over = next(place for place, event in enumerate(events) if isinstance(event, ToolResult))

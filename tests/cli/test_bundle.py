@@ -111,7 +111,7 @@ class BundleTest(unittest.TestCase):
         done = subprocess.run(command, cwd=self.empty, capture_output=True, text=True, check=False, timeout=600)
         self.assertEqual((done.stdout, done.stderr), ("True\n20\n", ""))
 
-    def test_each_line_of_its_program_stands_where_it_stood(self):
+    def test_line_numbers_of_the_bundled_program_are_those_of_its_source(self):
         with zipfile.ZipFile(self.bundle) as bundle:
             names = [name for name in bundle.namelist() if name.endswith(".py") and name != "__main__.py"]
             for name in names if LARGE else names[::20]:

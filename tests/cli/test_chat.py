@@ -112,7 +112,7 @@ class Chat(unittest.TestCase):
         (session_id,) = store.list_sessions()
         return store.read_events(session_id)
 
-    def test_turns_share_one_session_and_ctrl_d_says_how_to_go_on(self) -> None:
+    def test_turns_share_one_session_and_ctrl_d_prints_how_to_continue(self) -> None:
         chat = self.start("chat", "Hello Ada.", {"text": "You are Ada.", "expect": {"contains": "I am Ada"}})
         chat.read_until("> ")
         chat.type(b"I am Ada\n")
@@ -215,7 +215,7 @@ class Chat(unittest.TestCase):
         self.assertNotEqual(chat.process.wait(SECONDS), 0)
         self.assertEqual(self.events()[-1].stop_reason, "waiting")
 
-    def test_a_signal_at_the_prompt_says_how_to_go_on(self) -> None:
+    def test_a_signal_at_the_prompt_prints_how_to_continue(self) -> None:
         chat = self.start("chat", "Hello.")
         chat.read_until("> ")
         chat.type(b"hi\n")
@@ -276,7 +276,7 @@ class Chat(unittest.TestCase):
         self.assertFalse((self.folder / "a.txt").exists())
 
     @full_size
-    def test_a_project_is_trusted_once_for_what_its_files_say(self) -> None:
+    def test_a_person_is_asked_once_whether_to_trust_a_project(self) -> None:
         settings = self.folder / ".claude" / "settings.json"
         settings.parent.mkdir()
         settings.write_text('{"permissions": {"allow": ["Bash(touch:*)"]}}', encoding="utf-8")

@@ -76,7 +76,7 @@ class NoHome(unittest.TestCase):
                 self.assertEqual((code, err), (0, ""))
                 self.assertNotIn("planted", out)
 
-    def test_what_needs_one_says_so_in_one_sentence(self) -> None:
+    def test_a_command_that_needs_a_home_folder_is_refused_in_one_sentence(self) -> None:
         for argv in (("run", "--script", "script.json", "hi"), ("sessions", "list"), ("trust", "list")):
             with self.subTest(argv):
                 code, _, err = self.command(*argv)
@@ -162,7 +162,7 @@ class OddProcess(unittest.TestCase):
         )
 
     @unittest.skipIf(resource is None, "Windows limits no files")
-    def test_a_process_that_may_open_no_more_files_is_told_which_limit_to_raise(self) -> None:
+    def test_running_out_of_open_files_names_the_limit_to_raise(self) -> None:
         argv, err = ("view", "--store", str(self.folder)), io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
             main(argv)  # so that nothing is imported below

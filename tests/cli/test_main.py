@@ -95,7 +95,7 @@ class Help(CommandCase):
         )
         self.assertEqual(self.command("admin")[0], USAGE)
 
-    def test_an_unknown_command_action_flag_or_choice_is_told_what_was_meant(self) -> None:
+    def test_an_unknown_command_action_flag_or_choice_suggests_a_similar_one(self) -> None:
         for argv, near in (
             (("sesions", "list"), "sessions"),
             (("admin", "trsut"), "trust"),
@@ -224,7 +224,7 @@ class Running(CommandCase):
                 self.assertEqual(code, OK, out)
         self.assertEqual(self.session_ids(), [session_id])
 
-    def test_a_run_that_reaches_a_limit_exits_with_1_and_says_how_to_go_on(self) -> None:
+    def test_a_run_that_reaches_a_limit_exits_with_1_and_prints_how_to_continue(self) -> None:
         script = self.script({"tool_calls": [{"name": "Glob", "arguments": {"pattern": "*"}}]}, "never")
         code, out, _ = self.command("run", "--script", script, "--cwd", str(PROJECT), "--max-steps", "1", "look")
         self.assertEqual(code, FAILED)
@@ -301,7 +301,7 @@ class Modes(CommandCase):
         self.assertEqual(self._mode(settings, "--permission-mode", "plan"), (OK, "plan"))
         self.assertEqual(self._mode(settings, "--setting-sources", "none"), (OK, "default"))
 
-    def test_a_mode_that_nobody_knows_is_the_default_one(self) -> None:
+    def test_an_unknown_mode_falls_back_to_the_default_one(self) -> None:
         self.assertEqual(self._mode('{"permissions": {"defaultMode": "yolo"}}'), (OK, "default"))
 
     def test_bypass_can_be_switched_off(self) -> None:
@@ -386,7 +386,7 @@ class Complaints(CommandCase):
     def test_a_missing_model_names_the_flag(self) -> None:
         self.assert_complains(USAGE, "--model", argv=("run", "--base-url", "http://127.0.0.1:9/v1", "hi"))
 
-    def test_an_unknown_session_says_where_to_look(self) -> None:
+    def test_an_unknown_session_is_an_error_that_names_where_to_look(self) -> None:
         script = self.script("x")
         self.assert_complains(
             FAILED, "nope", "sessions list", argv=("run", "--script", script, "--resume", "nope", "hi")
@@ -481,7 +481,7 @@ class Sessions(CommandCase):
         events = [json.loads(line) for line in self.command("sessions", "show", "--json")[1].splitlines()]
         self.assertEqual([event["seq"] for event in events], list(range(1, len(events) + 1)))
 
-    def test_search_finds_what_was_said(self) -> None:
+    def test_search_finds_the_text_of_messages(self) -> None:
         code, out, _ = self.command("sessions", "search", "kettle")
         self.assertEqual(code, OK)
         self.assertIn(self.session_id, out)
@@ -565,7 +565,7 @@ class Sessions(CommandCase):
         data = json.loads(self.command("sessions", "explain", "--json")[1])
         self.assertEqual(data["step"], 1)
 
-    def test_cost_says_who_spent_what_and_how_much_of_it_was_cached(self) -> None:
+    def test_cost_prints_the_spending_of_each_agent_and_its_cached_share(self) -> None:
         usage = {"input_tokens": 1000, "cached_input_tokens": 900, "output_tokens": 5}
         script = self.script({"text": "The kettle boils.", "usage": usage})
         self.command("run", "--script", script, "--cwd", str(PROJECT), "--resume", self.session_id, "And now?")
@@ -594,7 +594,7 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "restore", file), (OK, f"{self.session_id}\n", ""))
         self.assertEqual(self.command("sessions", "show", "--json", self.session_id)[1], before)
 
-    def test_an_archive_whose_session_is_in_use_is_complete_and_says_that_nothing_was_removed(self) -> None:
+    def test_archiving_a_session_in_use_writes_a_complete_archive_and_removes_nothing(self) -> None:
         file = str(self.folder / "tea.zip")
         with FileSessionStore(self.store).open_writer(self.session_id):
             code, out, err = self.command("sessions", "archive", self.session_id, file, "--remove")
@@ -605,7 +605,7 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "delete", self.session_id, "--yes")[0], OK)
         self.assertEqual(self.command("sessions", "restore", file), (OK, f"{self.session_id}\n", ""))
 
-    def test_an_empty_store_says_how_to_get_a_session(self) -> None:
+    def test_an_empty_store_prints_how_to_create_a_session(self) -> None:
         code, _, err = self.command("sessions", "show", "--store", str(self.folder / "empty"))
         self.assertEqual(code, USAGE)
         self.assertIn("openagentic-sdk run", err)
@@ -717,7 +717,7 @@ class Interrupting(CommandCase):
         self.assertFalse((self.folder / "a.txt").exists())
 
     @full_size
-    def test_a_signal_ends_a_run_in_order_and_says_how_to_go_on(self) -> None:
+    def test_a_signal_ends_a_run_in_order_and_prints_how_to_continue(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(
             "run", "--script", self.script(waiting), "--allow", "Bash(sleep:*)", "--cwd", str(self.folder), "x"
@@ -732,7 +732,7 @@ class Interrupting(CommandCase):
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
         self.assertEqual(FileSessionStore(self.store).read_events(session_id)[-1].type, "result")
 
-    def test_a_signal_before_the_first_event_also_says_how_to_go_on(self) -> None:
+    def test_a_signal_before_the_first_event_also_prints_how_to_continue(self) -> None:
         arguments = ("run", "--script", self.script("x"), "--store", f"{self.store} 2", "--cwd", str(self.folder), "x")
         with Python(
             "-c", _STOPPED_AT_THE_BEGINNING, *arguments, cwd=ROOT, text=True, stderr=subprocess.PIPE

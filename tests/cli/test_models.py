@@ -41,7 +41,7 @@ class Endpoints(CommandCase):
         self.assertNotIn("authorization", server.requests[0].headers)
         self.assertNotIn(b"sk-not", server.requests[0].body)
 
-    def test_a_word_names_the_provider_and_the_model_where_no_flag_says_whom_to_ask(self) -> None:
+    def test_a_model_names_its_provider_in_the_flag_and_in_the_variable(self) -> None:
         for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
             os.environ.pop(name, None)
         for word, key in (("anthropic:claude-x", "ANTHROPIC"), ("openai:gpt-4o", "OPENAI"), ("qwen3:8b", "OPENAI")):

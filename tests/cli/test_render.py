@@ -65,7 +65,7 @@ class Text(unittest.TestCase):
     def test_escape_sequences_of_a_model_do_not_reach_the_terminal(self) -> None:
         self.assertEqual(printed([AssistantDelta("\x1b[2J"), AssistantMessage("\x1b[2J")]), "\\x1b[2J\n")
 
-    def test_a_cut_answer_says_so(self) -> None:
+    def test_a_truncated_answer_is_marked_as_truncated(self) -> None:
         self.assertIn("was cut", printed([AssistantDelta("Hal"), AssistantMessage("Hal", incomplete=True)]))
 
     def test_a_transcript_shows_prompts_and_answers_to_questions(self) -> None:
@@ -73,7 +73,7 @@ class Text(unittest.TestCase):
         self.assertEqual(printed(events, transcript=True), "> Do\n  it\n? Really? (yes / no)\n  user: yes\n")
         self.assertEqual(printed(events), "")
 
-    def test_a_retry_says_why_and_when(self) -> None:
+    def test_a_retry_prints_its_reason_and_its_delay(self) -> None:
         self.assertEqual(printed([ModelRetry(1, 2, "busy", 1.5)]), "trying again in 1.5 s: busy\n")
 
     def test_a_transcript_shows_the_whole_summary_of_a_compaction(self) -> None:
@@ -89,7 +89,7 @@ class Calls(unittest.TestCase):
         events = [INIT, *read_call(), ToolResult("c1", "text", duration_s=0.0042)]
         self.assertEqual(printed(events), "  [Read] a.txt - ok, 4 ms\n")
 
-    def test_a_failed_call_says_why_on_the_same_line(self) -> None:
+    def test_a_failed_call_prints_its_reason_on_the_same_line(self) -> None:
         result = ToolResult("c1", None, True, "ValueError", "two\nlines", outcome="error", duration_s=2)
         self.assertEqual(printed([INIT, *read_call(), result]), "  [Read] a.txt - error, 2.0 s: two\\nlines\n")
 
@@ -177,18 +177,18 @@ class Closing(unittest.TestCase):
             closing_line(Result("x", "s1", "end", steps=1)), "Ended: session s1, 1 step, tokens unknown, cost unknown"
         )
 
-    def test_a_run_that_stopped_early_says_how_to_go_on(self) -> None:
+    def test_a_run_that_stopped_early_prints_how_to_continue(self) -> None:
         for reason in ("max_steps", "timeout", "budget", "interrupted", "blocked:stop"):
             with self.subTest(reason):
                 line = closing_line(Result("", "s1", reason))
                 self.assertIn(reason, line)
                 self.assertIn("--resume s1", line)
 
-    def test_a_failed_run_says_what_failed(self) -> None:
+    def test_a_failed_run_prints_what_failed(self) -> None:
         result = Result("", "s1", "error", error_type="X", error_message="no route\x1b[2J", saved=False)
         self.assertIn("no route\\x1b[2J (events of this run could not be stored)", closing_line(result))
 
-    def test_durations_read_as_people_say_them(self) -> None:
+    def test_durations_are_printed_in_everyday_units(self) -> None:
         table = {0.0004: "0 ms", 0.25: "250 ms", 0.9996: "1.0 s", 12.34: "12.3 s", 125.0: "2 min 5 s"}
         for duration_s, shown in table.items():
             with self.subTest(duration_s):

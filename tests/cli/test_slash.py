@@ -64,7 +64,7 @@ class Slash(unittest.TestCase):
         asyncio.run(talk())
         return self.out.getvalue()
 
-    def test_undo_knows_the_key_and_the_folders_of_the_chat(self) -> None:
+    def test_undo_uses_the_key_and_the_folders_of_the_chat(self) -> None:
         said = self.say("/undo")
         self.assertIn(f"put back: {self.file}", said)
         self.assertEqual(self.asked[0].choices[0], "conversation and files")

@@ -45,7 +45,7 @@ class Printable(unittest.TestCase):
     def test_windows_line_ends_are_line_ends(self) -> None:
         self.assertEqual(printable("a\r\nb"), "a\nb")
 
-    def test_one_line_is_one_line_and_says_that_it_was_cut(self) -> None:
+    def test_a_cut_text_stays_on_one_line_and_is_marked_as_cut(self) -> None:
         self.assertEqual(on_one_line("a\nb\tc"), "a\\nb\\tc")
         self.assertEqual(on_one_line("x" * 50, 10), "xxxxxxx...")
 

@@ -50,7 +50,7 @@ def typed(editor: LineEditor, *keys: str) -> list[str]:
 
 
 class Taken(unittest.TestCase):
-    def test_what_was_not_heard_stands_before_what_is_being_typed(self) -> None:
+    def test_an_undelivered_message_is_restored_before_the_text_being_typed(self) -> None:
         editor = LineEditor()
         typed(editor, "more")
         editor.take_back("unheard")
@@ -73,7 +73,7 @@ class Diffs(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
-    def test_sequences_letters_and_pastes_are_told_apart_at_every_cut(self) -> None:
+    def test_sequences_letters_and_pastes_are_distinguished_at_every_split_of_the_input(self) -> None:
         data = TYPED.encode()
         for size in range(1, len(data) + 1):
             parser, keys = KeyParser(), []

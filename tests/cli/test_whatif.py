@@ -113,7 +113,7 @@ class WhatIfTest(unittest.TestCase):
                 results = [json.loads(line) for line in out.splitlines() if '"tool.result"' in line]
                 self.assertEqual((code, [each["output"] for each in results]), (0, [3]), err + out)
 
-    def test_the_change_that_flips_the_outcome_is_found_and_its_price_is_said_before(self):
+    def test_the_change_that_flips_the_outcome_is_found_and_its_price_is_announced_first(self):
         with tempfile.TemporaryDirectory() as folder:
             module = f"moody_{Path(folder).name.replace('-', '_')}"
             Path(folder, f"{module}.py").write_text(MOODY)

@@ -49,7 +49,7 @@ class WindowTest(unittest.TestCase):
             code = main([*words, "--store", self.folder])
         return code, out.getvalue(), err.getvalue()
 
-    def test_a_window_is_split_by_what_fills_it_and_says_when_a_compaction_starts(self):
+    def test_a_window_is_reported_by_kind_with_the_size_at_which_compaction_starts(self):
         turns = [{"tool_calls": [{"name": "page", "arguments": {"number": n}}]} for n in range(20)]
         session = self.record(*turns, "Read.")
         code, text, _ = self.command("sessions", "context", session, "--window", "20000")
@@ -81,7 +81,7 @@ class WindowTest(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("--window 0 is not a number of tokens", words)
 
-    def test_the_log_says_which_window_a_run_had_and_the_table_what_a_model_has(self):
+    def test_the_window_comes_from_the_log_of_the_run_or_the_table_of_models(self):
         known = self.record("Read.", prompt="Is there tea?", model="gpt-4o")
         text = self.command("sessions", "context", known)[1]
         self.assertIn("% of the model's window of 128,000", text)
@@ -157,7 +157,7 @@ class WindowTest(unittest.TestCase):
         with self.assertRaisesRegex(OptionsError, "needs both input and output"):
             self.record("Read.")
 
-    def test_what_makes_an_unknown_price_known_is_said_by_costs_and_by_doctor(self):
+    def test_costs_and_doctor_explain_how_to_set_an_unknown_price(self):
         session = self.record("Read.")
         setting = 'OpenAgenticOptions(prices={"our-own": {"input": USD, "output": USD}})'
         shown = (("sessions", "context", session), ("sessions", "cost", session), ("sessions", "cost", "--by", "model"))

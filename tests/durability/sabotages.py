@@ -41,7 +41,7 @@ SABOTAGES = (
         "sessions/log/file.py",
         '            self._write(b"".join(lines), seq, crc)\n',
         '            self._sync()\n            self._write(b"".join(lines), seq, crc)\n            self._durable_seq += 1\n',
-        (POWER, FORMAT + "EnvelopeTest.test_a_line_says_what_was_on_disk_when_it_was_written"),
+        (POWER, FORMAT + "EnvelopeTest.test_a_line_records_what_was_on_disk_when_it_was_written"),
     ),
     Sabotage(
         "a torn tail stays where it is",
@@ -169,7 +169,7 @@ SABOTAGES = (
         "sessions/log/file.py",
         "dumps_time(now), self._durable_seq, self._seq",
         "dumps_time(now), self._seq, self._seq",
-        (POWER, FORMAT + "EnvelopeTest.test_a_line_says_what_was_on_disk_when_it_was_written"),
+        (POWER, FORMAT + "EnvelopeTest.test_a_line_records_what_was_on_disk_when_it_was_written"),
     ),
     Sabotage(
         "the start of an unsafe tool is no barrier",
@@ -225,7 +225,7 @@ SABOTAGES = (
         "sessions/log/summary_beside.py",
         "        if fresh.position.terminated and keep and agrees:\n",
         "        if fresh.position.terminated and keep:\n",
-        (WITNESS + "test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary",),
+        (WITNESS + "test_the_summary_reveals_a_log_without_its_last_lines_or_any_lines",),
     ),
     Sabotage(
         "a checkpoint is trusted whoever wrote it",
@@ -246,7 +246,7 @@ SABOTAGES = (
         "sessions/log/file.py",
         '    if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:\n',
         "    if False:\n",
-        (DISK + "test_a_writer_that_opens_says_of_what_it_finds_that_it_is_on_disk",),
+        (DISK + "test_a_writer_that_opens_a_log_records_its_events_as_on_disk",),
     ),
     Sabotage(
         "an event is stored after one that was refused",

@@ -141,7 +141,7 @@ class KeyTest(SceneTest):
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(os.listdir(path.parent), ["key"])
 
-    def test_parts_are_told_apart_and_digests_need_the_key(self) -> None:
+    def test_parts_have_different_digests_and_digests_need_the_key(self) -> None:
         seal = Seal(self.place / "key")
         digest = seal.digest(b"ab", b"c")
         self.assertTrue(seal.matches(digest, b"ab", b"c"))

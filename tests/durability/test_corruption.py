@@ -239,7 +239,7 @@ class CorruptionTest(SceneTest):
             sorted(path.name for path in self.path.parent.iterdir()), ["events.jsonl", "meta.json", "summary.json"]
         )
 
-    def test_salvage_makes_a_new_session_of_what_is_intact_that_says_so_in_its_first_event(self) -> None:
+    def test_salvage_copies_the_intact_events_into_a_new_session_whose_first_event_says_so(self) -> None:
         good, bad = self.store.put_blob("s", b"good"), self.store.put_blob("s", b"bad")
         (self.path.parent / "blobs" / bad).write_bytes(b"rot")
         rng = random.Random(7)
@@ -273,7 +273,7 @@ class CorruptionTest(SceneTest):
         self.assertEqual(view.open_calls(), [])
         self.assertEqual({record.result.outcome for record in view.calls.values() if record.result}, {"unknown"})
 
-    def test_salvage_counts_on_what_events_say_of_places_in_the_log(self) -> None:
+    def test_salvage_keeps_the_positions_to_which_events_refer(self) -> None:
         talk: list[Event] = [UserMessage("one"), AssistantMessage("a"), UserMessage("two"), AssistantMessage("b")]
         talk += [SessionCompacted(2, "short"), UserMessage("three"), SessionRewound(5), UserMessage("four")]
         self.store.create_session(session_id="t")
@@ -327,7 +327,7 @@ class CorruptionTest(SceneTest):
             ):
                 self.assertIn(main([*words.split(), "--store", str(self.store.root_dir)]), (0, 1))
 
-    def test_what_stands_intact_behind_the_damage_is_counted_and_kept_as_records_when_that_is_asked(self) -> None:
+    def test_intact_events_behind_the_damage_are_counted_and_kept_as_records_on_request(self) -> None:
         total = len(self.lines)
         edited = self.lines[4].replace(b'"type":"', b'"type":"x', 1)
         for lines, behind in (
@@ -389,7 +389,7 @@ class WitnessTest(SceneTest):
                 self.assertIn(word, str(problems[0]))
             self.store.list_session_summaries()  # listing must not overwrite the summary, which is the better witness
 
-    def test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary(self) -> None:
+    def test_the_summary_reveals_a_log_without_its_last_lines_or_any_lines(self) -> None:
         total = str(len(self.lines))
         for kept in (0, 1, len(self.lines) - 1):
             self.path.write_bytes(b"".join(self.lines[:kept]))
@@ -412,7 +412,7 @@ class WitnessTest(SceneTest):
                     f"ended after event {kept} when a writer opened it, and had contained {total} events", note
                 )
 
-    def test_a_torn_last_line_that_had_been_whole_is_told_with_it(self) -> None:
+    def test_a_torn_last_line_that_had_been_complete_is_reported_with_it(self) -> None:
         self.path.write_bytes(b"".join(self.lines)[:-30])
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual(problem.kind, "torn-tail")
@@ -426,7 +426,7 @@ class WitnessTest(SceneTest):
         self.store.append_event("s", UserMessage("more"))
         self.assertEqual(verify_session(self.store, "s").problems, ())
 
-    def test_a_log_that_was_removed_is_told_by_the_summary_or_the_metadata(self) -> None:
+    def test_the_summary_or_the_metadata_reveals_a_removed_log(self) -> None:
         folder = self.path.parent
         self.path.unlink()
         for witness, words in (
@@ -441,13 +441,13 @@ class WitnessTest(SceneTest):
                     self.assertEqual((code, "s: damaged" in shown.getvalue()), (1, True))
             (folder / "summary.json").unlink(missing_ok=True)
 
-    def test_another_log_in_its_place_is_told_by_the_summary(self) -> None:
+    def test_the_summary_reveals_a_log_that_was_exchanged(self) -> None:
         self.store.create_session(session_id="t")
         self.store.append_events("t", [UserMessage("x" * 400)] * 40)
         self.path.write_bytes((self.store.session_dir("t") / LOG_NAME).read_bytes())
         self.assert_told("summary.json", "a log that differs")
 
-    def test_a_cut_log_is_told_by_the_checkpoint(self) -> None:
+    def test_the_checkpoint_reveals_a_truncated_log(self) -> None:
         self.store = self.make_store(seal=Seal(self.place / "key"))
         self.store.append_event("s", SessionCompacted(3, "short"))
         with self.store.open_writer("s") as writer:
@@ -458,7 +458,7 @@ class WitnessTest(SceneTest):
         self.path.write_bytes(b"".join(self.lines))
         self.assert_told("checkpoint.json", f"records {len(self.lines) + 1} events")
 
-    def test_blobs_and_subagents_tell_of_events_that_are_gone(self) -> None:
+    def test_blobs_and_subagents_reveal_missing_events(self) -> None:
         digest = self.store.put_blob("s", b"data")
         call = ToolUse("task", "Task", {})
         stored = self.store.append_events("s", [call, ToolResult("task", {"truncated": True, "blob": digest})])
@@ -488,7 +488,7 @@ class WitnessTest(SceneTest):
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual((problem.kind, problem.blob), ("missing", digest))
 
-    def test_a_session_that_is_being_written_is_never_told_to_be_cut(self) -> None:
+    def test_a_session_that_is_being_written_is_never_reported_as_truncated(self) -> None:
         reports: list[list[Problem]] = []
         rounds = 40 if LARGE else 6
 

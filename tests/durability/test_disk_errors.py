@@ -241,7 +241,7 @@ class DiskErrorTest(SceneTest):
                 writer.append([UserMessage("x" * 10_000)])
         self.assertEqual(disk.operations.count("fdatasync"), 1)
 
-    def test_a_writer_that_opens_says_of_what_it_finds_that_it_is_on_disk(self) -> None:
+    def test_a_writer_that_opens_a_log_records_its_events_as_on_disk(self) -> None:
         """This keeps logs that are opened for each append from being read from their start every time."""
         for durability in ("barrier", "fsync"):
             store = self.make_store(durability=durability)

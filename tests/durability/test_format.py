@@ -80,7 +80,7 @@ class EnvelopeTest(SceneTest):
         self.assertIsNone(check_block(content.replace(b"one", b"eno"), 1, 0))
         self.assertIsNone(check_block(content, 2, 0), "its lines have different numbers")
 
-    def test_a_line_says_what_was_on_disk_when_it_was_written(self) -> None:
+    def test_a_line_records_what_was_on_disk_when_it_was_written(self) -> None:
         self.write([[AssistantMessage("a")], [UserMessage("b")], [AssistantMessage("c")], [AssistantMessage("d")]])
         self.assertEqual([json.loads(line)["dur"] for line in self.path.read_bytes().splitlines()], [0, 0, 2, 2])
 
@@ -104,7 +104,7 @@ class EnvelopeTest(SceneTest):
         self.assertEqual(self.store.read_events("s"), stored)
         self.assert_goes_on(events)
 
-    def test_what_json_cannot_say_keeps_its_whole_batch_out(self) -> None:
+    def test_a_value_without_a_json_form_keeps_its_whole_batch_out_of_the_log(self) -> None:
         for bad in (float("nan"), float("inf"), b"bytes", object(), {1, 2}):
             with self.assertRaises(InvalidEventError):
                 self.write([[UserMessage("good"), ToolResult("c", bad)]])

@@ -180,7 +180,7 @@ class ProcessesTest(SceneTest):
         self.assertEqual(holder.returncode, 0)
 
     @unittest.skipUnless(sys.platform == "linux", "the kernel's list of locks is read from /proc")
-    def test_whoever_waits_for_a_stopped_process_is_told_which_and_how_to_end_that(self) -> None:
+    def test_waiting_for_a_stopped_process_names_it_and_how_to_end_it(self) -> None:
         for module, name, short in ((lock, "_PATIENCE_S", 0.0), (file, "BUSY_S", 0.0)):
             self.addCleanup(setattr, module, name, getattr(module, name))
             setattr(module, name, short)
@@ -305,7 +305,7 @@ class SlowDisk(FaultyOS):
 
 
 class ClockTest(SceneTest):
-    def test_order_and_numbers_do_not_care_what_the_clock_says(self) -> None:
+    def test_order_and_numbers_do_not_depend_on_the_clock(self) -> None:
         texts = []
         for number, now in enumerate((1e9, 1e9, 2e9, 1e9 - 3600, 0.0, -5.0, 1e9, 4e10)):
             self.clock.set_now(now)

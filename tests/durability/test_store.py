@@ -358,7 +358,7 @@ class FilesTest(SceneTest):
             (self.path.parent / "summary.json").write_text(json.dumps(spoilt))
             self.assertEqual(self.store.list_session_summaries(), [expected], change)
 
-    def test_a_kept_summary_that_says_what_no_fold_says_is_folded_anew(self) -> None:
+    def test_a_stored_summary_that_no_fold_could_produce_is_computed_again(self) -> None:
         self.store.append_events("s", [UserMessage("a"), AssistantMessage("b")])
         expected = self.store.read_summary("s")
         summary = self.path.parent / "summary.json"
@@ -380,7 +380,7 @@ class FilesTest(SceneTest):
                 expected = self.store.read_summary("s")
 
     @unittest.skipIf(sys.platform == "win32", "this system has no such files")
-    def test_what_stands_in_place_of_a_summary_is_neither_followed_nor_waited_for(self) -> None:
+    def test_a_link_or_pipe_in_place_of_a_summary_is_neither_followed_nor_waited_for(self) -> None:
         summary, other = self.path.parent / "summary.json", self.place / "other"
         other.write_text("precious")
         for put in (
@@ -452,7 +452,7 @@ class FilesTest(SceneTest):
             sweep()
             self.assertFalse((sessions / left[0]).exists())
 
-    def test_a_writer_whose_log_was_moved_or_replaced_is_told_before_anything_that_matters(self) -> None:
+    def test_a_writer_detects_a_moved_or_replaced_log_before_any_barrier(self) -> None:
         for place in ("log", "session", "store"):
             with self.subTest(place), tempfile.TemporaryDirectory() as folder:
                 store = FileSessionStore(os.path.join(folder, "store"), "flush")
@@ -514,7 +514,7 @@ class FilesTest(SceneTest):
         self.make_store(disk=disk).put_blob("s", b"data")
         self.assertEqual(disk.operations, ["fsync_folder", "open", "write", "fdatasync", "replace", "fsync_folder"])
 
-    def test_a_blob_that_stands_there_is_not_written_again_unless_it_may_not_be_on_disk(self) -> None:
+    def test_an_existing_blob_is_written_again_only_if_it_may_not_be_on_disk(self) -> None:
         for durability, writes in (("flush", 1), ("barrier", 2)):
             with self.subTest(durability):
                 disk = FaultyOS(disk=InstantDisk())

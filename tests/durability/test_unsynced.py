@@ -188,7 +188,7 @@ class UnsyncedTest(SceneTest):
         self.assertEqual(len(self.store.read_events("s")), 1)
         self.assertEqual((self.inode(), self.marks()), (before, [mark]))
 
-    def test_a_fork_stands_on_its_own_sync(self) -> None:
+    def test_a_fork_is_synced_independently_of_its_source(self) -> None:
         self.refuse_a_sync()
         with self.disk.refusing("fdatasync"), self.assertRaises(StorageError):
             self.fickle.copy_session("s", "fork", at_seq=1, tail=[], metadata={})

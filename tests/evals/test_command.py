@@ -203,7 +203,7 @@ class Command(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("it has plain, worse", err)
 
-    def test_a_session_that_is_no_eval_is_said_to_be_none(self) -> None:
+    def test_a_session_that_is_no_evaluation_is_refused(self) -> None:
         session = recorded(FileSessionStore(self.folder / "store"), "Hi.")
         code, _, err = self.call("show", session)
         self.assertEqual(code, 2)
@@ -229,7 +229,7 @@ class Command(unittest.TestCase):
 
 
 class CtrlC(unittest.TestCase):
-    def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(self) -> None:
+    def test_ctrl_c_keeps_finished_cases_and_prints_how_to_continue(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "suite.py").write_text(STOPPED)
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}

@@ -94,7 +94,7 @@ class Cases(unittest.TestCase):
         self.assertEqual(found.differences[0].cases, 2)
         self.assertIsNone(found.differences[0].low)
 
-    def test_the_words_of_fail_on_say_which_cases_fail_in_b_and_not_in_a(self) -> None:
+    def test_the_values_of_fail_on_select_cases_that_fail_only_in_b(self) -> None:
         a = report({"wavers": [True] * 3, "falls": [True, True, False], "gone": [True] * 3, "bad": [False] * 3})
         b = report(
             {"wavers": [True, True, False], "falls": [True, False, False], "gone": [False] * 3, "bad": [False] * 3}

@@ -156,7 +156,7 @@ class Live(unittest.TestCase):
         passed = {run.variant: run.passed for run in report.runs}
         self.assertEqual(passed, {"plain": True, "loose": False})
 
-    def test_the_prompts_of_a_recorded_session_are_said_again(self) -> None:
+    def test_the_prompts_of_a_recorded_session_are_sent_again(self) -> None:
         store = MemorySessionStore()
         session = recorded(store)
         recorded(store, "Yes.", prompt="Sure?", resume=session)
@@ -194,7 +194,7 @@ class Live(unittest.TestCase):
         report = evaluate(suite)
         self.assertTrue(report.ok, report.to_dict())
 
-    def test_repeats_are_kept_apart_and_their_spread_is_told(self) -> None:
+    def test_repeats_are_kept_apart_and_their_spread_is_reported(self) -> None:
         turns = ["yes", "no", "yes"]
         shared = ScriptedProvider(turns)
         suite = Suite(

@@ -58,7 +58,7 @@ class Sessions(unittest.TestCase):
         told = json.loads(json.dumps(hostile_report().to_dict()))
         self.assertEqual((told["ok"], told["failed"], told["left"]), (False, 1, 0))
 
-    def test_a_run_that_is_told_twice_counts_once(self) -> None:
+    def test_a_run_that_is_reported_twice_counts_once(self) -> None:
         report = hostile_report()
         self.assertEqual(report.after(report.runs[0]).runs, report.runs)
 
@@ -68,7 +68,7 @@ class Sessions(unittest.TestCase):
 
 
 class JUnit(unittest.TestCase):
-    def test_it_is_xml_whatever_the_sessions_say(self) -> None:
+    def test_the_report_is_valid_xml_whatever_the_sessions_contain(self) -> None:
         text = to_junit(hostile_report())
         self.assertIsNone(re.search("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text))
         root = ElementTree.fromstring(text.encode())
@@ -146,7 +146,7 @@ class Telemetry(unittest.TestCase):
     def flat(self, holder: dict[str, Any]) -> dict[str, Any]:
         return {each["key"]: next(iter(each["value"].values())) for each in holder["attributes"]}
 
-    def test_an_evaluation_stands_below_the_run_that_it_is_about(self) -> None:
+    def test_the_span_of_an_evaluation_is_a_child_of_its_run(self) -> None:
         store = MemorySessionStore()
         session = recorded(store)
         suite = Suite(

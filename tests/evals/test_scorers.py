@@ -128,7 +128,7 @@ class CallsOfTools(unittest.TestCase):
             with self.subTest(str(scorer)):
                 self.assertEqual(score["passed"], passed)
 
-    def test_what_was_missed_is_said(self) -> None:
+    def test_the_explanation_names_what_was_missed(self) -> None:
         words = scored(Calls(must=[Call(tool="Bash", input={"command": "ls"})]), *self.TURNS)["words"]
         self.assertEqual(words, 'Bash {"command": "ls"} was not called; it called stock, stock, nothing')
 

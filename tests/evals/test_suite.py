@@ -113,7 +113,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(report.runs), 4)
 
     @full_size
-    def test_what_is_wrong_is_said_with_its_field_and_line(self) -> None:
+    def test_an_error_names_its_field_and_line(self) -> None:
         for old, new, field, line, words in (
             ("repeats = 2", "repeats = two", "", 3, "not TOML"),
             ("repeats = 2", 'repeats = "two"', "repeats", 3, "must be a whole number"),
@@ -168,7 +168,7 @@ class Files(unittest.TestCase):
             with self.subTest(where), self.assertRaises(SuiteError):
                 load_suite(where)
 
-    def test_an_error_in_a_python_file_is_said_with_its_line(self) -> None:
+    def test_an_error_in_a_python_file_names_its_line(self) -> None:
         with self.assertRaises(SuiteError) as caught:
             self.load("a = 1\n\nb = a / 0\n", "own_suite.py")
         self.assertEqual((caught.exception.line, caught.exception.source), (3, str(self.folder / "own_suite.py")))

@@ -35,7 +35,7 @@ class Examples(unittest.TestCase):
     def expected(self, path: Path) -> str:
         return (path.parent / "expected" / f"{path.stem}.txt").read_text(encoding="utf-8")
 
-    def test_each_prints_what_its_expected_file_says(self) -> None:
+    def test_each_example_prints_the_contents_of_its_expected_file(self) -> None:
         for path in EXAMPLES:
             with self.subTest(path.name):
                 self.assertEqual(_printed_by(path), self.expected(path))

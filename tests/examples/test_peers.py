@@ -34,7 +34,7 @@ def page_of(name: str) -> str:
 class Pages(unittest.TestCase):
     maxDiff = None
 
-    def test_every_public_name_of_the_peer_has_its_counterpart_or_is_said_to_have_none(self) -> None:
+    def test_every_public_name_of_the_peer_has_a_counterpart_or_is_listed_without_one(self) -> None:
         for peer, known in PEERS.items():
             table = page_of(peer).partition("## Every public name")[2]
             rows = re.findall(r"^\| (`.+?) \| (.+) \|$", table, re.MULTILINE)

@@ -15,7 +15,7 @@ FOLDERS = sorted(path.parent for path in LOGS.glob("*/events.jsonl"))
 class RecordedLogs(unittest.TestCase):
     maxDiff = None
 
-    def test_messages_and_summary_are_those_that_stand_beside_the_log(self) -> None:
+    def test_messages_and_summary_match_those_stored_beside_the_log(self) -> None:
         for folder in FOLDERS:
             for file, value in facts(read_log(folder)).items():
                 with self.subTest(log=folder.name, file=file):

@@ -152,7 +152,7 @@ class Firing(unittest.TestCase):
         with self.assertRaisesRegex(OptionsError, "again before"):
             next_fire(parse_cron("0 0 1 1 *"), datetime(9998, 6, 1, tzinfo=UTC).timestamp(), UTC)
 
-    def test_any_line_fires_when_a_search_of_every_minute_says_so(self) -> None:
+    def test_any_line_fires_at_the_minute_that_an_exhaustive_search_finds(self) -> None:
         seed = random.randrange(2**32)
         chance, minutes = random.Random(seed), 50 * 60
         for _ in range(sized(3, 8, 3000)):

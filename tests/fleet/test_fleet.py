@@ -66,7 +66,7 @@ class QueueTest(FleetTest):
     def ended(self, *run_ids: int) -> None:
         self.assertEqual([self.status(each).state for each in run_ids], ["ended"] * len(run_ids))
 
-    def test_a_run_says_its_prompt_once_under_its_request_id_and_ends_with_its_log(self) -> None:
+    def test_a_run_stores_its_prompt_once_under_its_request_id_and_ends_with_its_log(self) -> None:
         run_id = self.pay("k")
         self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
         run = self.status(run_id)
@@ -336,7 +336,7 @@ class QueueTest(FleetTest):
             (run.state, run.stop_reason, run.error, run.attempts), ("failed", "error", "list index out of range", 1)
         )
 
-    def test_a_retry_continues_after_what_took_effect_and_begins_with_a_prompt_that_was_not_said(self) -> None:
+    def test_a_retry_continues_after_finished_effects_and_sends_a_prompt_that_was_never_stored(self) -> None:
         asked: list[int] = []
 
         class Broken(Payer):
@@ -400,7 +400,7 @@ class QueueTest(FleetTest):
             with self.assertRaisesRegex(FleetError, words):
                 self.run_async(self.fleet.retry(run_id))
 
-    def test_the_log_says_what_happened_and_the_row_follows(self) -> None:
+    def test_the_log_decides_what_happened_and_the_row_follows_it(self) -> None:
         run_id = self.pay("k")
         claimed = self.fleet.queue.claim(DEAD)
         assert claimed is not None

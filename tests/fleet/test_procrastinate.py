@@ -75,7 +75,7 @@ class Procrastinate(unittest.TestCase):
         self.start("work")
         self.assertEqual(self.check(run_id, 1), "unknown")
 
-    def test_a_run_that_a_worker_interrupts_when_it_is_told_to_end_goes_on_in_another(self) -> None:
+    def test_a_run_that_a_terminated_worker_interrupts_continues_in_another(self) -> None:
         run_id, first = self.order()
         first.send_signal(signal.SIGTERM)
         Path(f"{self.file}.go").touch()

@@ -273,7 +273,7 @@ _PRICES = {"scripted": {"input": 1.0, "output": 1.0}}
 
 
 class RateLimits(RulesTest):
-    def test_in_no_minute_begin_more_requests_than_the_limit_says(self) -> None:
+    def test_in_no_minute_begin_more_requests_than_the_limit(self) -> None:
         rates = Rates(self.host().queue.tables)
         for limit in (1, 7, 30, 120):
             rates.set(str(limit), limit, None)
@@ -339,7 +339,7 @@ class RateLimits(RulesTest):
         here.block("unnamed", 5.0)
         self.assertGreater(there.take("unnamed", 1), 0.0)
 
-    def test_each_attempt_waits_and_tells_the_others_what_it_was_told(self) -> None:
+    def test_each_attempt_waits_and_shares_the_endpoints_delay_with_the_others(self) -> None:
         refusal = {"error": {"message": "slow down", "type": "http", "status": 429}}
         fleet, clock = self.host(), FakeClock()
         inner = ScriptedProvider([refusal, {"text": "hello", "usage": {"input_tokens": 5, "output_tokens": 2}}])
@@ -480,7 +480,7 @@ class Scheduling(RulesTest):
 
 
 class Figures(RulesTest):
-    def test_what_runs_used_is_counted_by_tenant_and_told_as_text(self) -> None:
+    def test_the_usage_of_runs_is_counted_by_tenant_and_exposed_as_text(self) -> None:
         turn = {"text": "hi", "usage": {"input_tokens": 100, "output_tokens": 20}}
         fleet = self.host(_agents([turn], prices=_PRICES))
         nasty = 'a"b\\c'
@@ -520,7 +520,7 @@ class Figures(RulesTest):
         [oldest] = [line for line in text.splitlines() if "oldest_queued_seconds{" in line and OTHERS in line]
         self.assertEqual(float(oldest.rpartition(" ")[2]), MAX_TENANTS + 2)
 
-    def test_a_server_tells_them_to_who_may_ask_and_a_tenant_its_own_only(self) -> None:
+    def test_a_server_shows_figures_to_authorized_clients_and_a_tenant_only_its_own(self) -> None:
         fleet = self.host()
         for tenant in ("north", "south"):
             fleet.queue.add(_run(tenant))

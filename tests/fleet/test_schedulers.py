@@ -82,7 +82,7 @@ class KubernetesJobs(Scheduled):
                 self.check({point: run_id})
 
     @full_size
-    def test_a_pod_that_is_told_to_end_hands_its_run_back_and_the_next_one_goes_on(self) -> None:
+    def test_a_terminated_pod_hands_its_run_back_and_the_next_one_continues_it(self) -> None:
         run_id = self.pay("k", 60.0)
         pod = self.pod(run_id)
         self.until(lambda: self.payments()["k"], "the run has paid")

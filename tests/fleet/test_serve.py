@@ -53,7 +53,7 @@ class ServeTest(FleetTest):
         self.assertEqual(request_ids[0], started.request_id)
         self.assertEqual(self.store.read_summary(started.session_id).tenant, "a")
 
-    def test_an_answer_wakes_the_run_and_what_is_said_meanwhile_comes_next(self) -> None:
+    def test_an_answer_wakes_the_run_and_a_message_sent_meanwhile_is_the_next_prompt(self) -> None:
         async def ask() -> str:
             session = (await self.desk.start(ANN, "asker", "pay k 0")).session_id
             await self.work()

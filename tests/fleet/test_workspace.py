@@ -146,7 +146,7 @@ class WithoutOne(WorkspaceTest):
         self.assertIsNone(read_wish(agent, None))
         self.assertEqual(getattr(read_wish(agent, "code@v1/x"), "ref", None), "v1/x")
 
-    def test_only_safe_places_stand_in_a_registry(self) -> None:
+    def test_a_registry_accepts_only_safe_places(self) -> None:
         for url in (
             *(
                 "ext::sh -c id",
@@ -172,7 +172,7 @@ class SharedFolder(WorkspaceTest):
         self.work([_call("Write", file_path="new.txt", content="x"), "end"], {"default": str(self.host)})
         self.assertEqual((self.host / "new.txt").read_text(), "x")
 
-    def test_a_folder_that_is_not_there_is_an_error_that_says_so(self) -> None:
+    def test_a_missing_folder_is_an_error_that_names_it(self) -> None:
         with self.assertRaisesRegex(OptionsError, "does not exist on this host"):
             self.work(["end"], {"default": str(self.host / "gone")})
 
@@ -206,7 +206,7 @@ class Checkout(WorkspaceTest):
         self.assertRegex(str(self.results()[-1].output), r"-rwx\S* [^\\]* new\.dat")
 
     @full_size
-    def test_a_repository_planted_in_the_checkout_is_not_entered_and_said_to_be_left_out(self) -> None:
+    def test_a_repository_planted_in_the_checkout_is_not_entered_and_reported_as_omitted(self) -> None:
         ran = self.host / "ran"
         plant = (
             "mkdir sub; cd sub; git init -q .; echo 1 > f; git add f; git -c user.name=a -c user.email=a@b commit -qm 1; "
@@ -236,7 +236,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(list(home.iterdir()), [])
 
     @full_size
-    def test_the_log_says_what_was_kept_before_it_says_the_result(self) -> None:
+    def test_the_log_records_what_was_kept_before_the_result(self) -> None:
         self.work(
             [_call("Write", file_path="a", content="a"), _call("Read", file_path="a"), "end"],
             {"default": self.repository()},
@@ -323,7 +323,7 @@ class Checkout(WorkspaceTest):
                 self.work(["end"], {"code": self.repository()}, named=f"code@{ref}")
 
     @full_size
-    def test_what_was_changed_is_pushed_to_a_branch_where_the_registry_says_so(self) -> None:
+    def test_changes_are_pushed_to_a_branch_if_the_registry_requests_it(self) -> None:
         repository = self.repository(branches="agents/")
         self.work([_call("Write", file_path="a", content="a"), "end"], {"default": repository})
         self.addCleanup(_git, self.origin, "branch", "-D", "agents/s")

@@ -76,7 +76,7 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         self.gate.set()
         self.assertEqual([answer["id"] for answer in await self.settle()], [1])
 
-    async def test_what_follows_an_answer_stands_behind_it(self) -> None:
+    async def test_a_message_sent_after_an_answer_is_written_after_it(self) -> None:
         self.say('{"id":1,"method":"then"}')
         answer, then = await self.settle()
         self.assertEqual((answer["result"], then["method"]), ("first", "second"))
@@ -186,7 +186,7 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(RpcError):
             await third
 
-    async def test_who_waits_no_more_says_so_and_a_late_answer_is_ignored(self) -> None:
+    async def test_giving_up_on_a_request_cancels_it_and_a_late_answer_is_ignored(self) -> None:
         asking = asyncio.create_task(self.peer.request("slow", {}))
         (asked,) = await self.settle()
         asking.cancel()

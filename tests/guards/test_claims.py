@@ -184,7 +184,7 @@ class Claims(unittest.TestCase):
             found = getattr(found, part, missing)
         return found is not missing
 
-    def test_the_table_of_modes_says_what_becomes_of_a_call_without_a_rule(self) -> None:
+    def test_the_table_of_modes_states_the_decision_about_a_call_without_a_rule(self) -> None:
         page = (DOCS / "permissions.md").read_text(encoding="utf-8")
         for mode, outcomes in MODES.items():
             self.assertIn(f"`{mode}`", page)

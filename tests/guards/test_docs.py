@@ -113,7 +113,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(NEEDED - {page.stem for page in PAGES}, set())
 
     @full_size
-    def test_nothing_tells_anybody_to_install_the_package_by_a_name_that_belongs_to_another_project(self) -> None:
+    def test_no_page_suggests_installing_the_package_by_a_name_of_another_project(self) -> None:
         for wrong in ("pip install openagentic-sdk", "uvx openagentic_sdk", "pip install x 'openagentic-sdk[redis]'"):
             self.assertRegex(wrong, BY_NAME)
         for right in ("`pip install -e .` makes the command `openagentic-sdk`", "from openagentic_sdk import run"):
@@ -133,7 +133,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(told_by_name, [])
 
     @full_size
-    def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
+    def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_the_output_below_it(self) -> None:
         for page in (page for page in PAGES if page != COOKBOOK):
             blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
             with self.subTest(page.name), self.empty_home():
@@ -155,7 +155,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(printed, "")
 
     @full_size
-    def test_each_recipe_of_the_cookbook_runs_alone_and_prints_what_stands_below_it(self) -> None:
+    def test_each_recipe_of_the_cookbook_runs_alone_and_prints_the_output_below_it(self) -> None:
         recipes = recipes_of_the_cookbook()
         self.assertEqual(len(recipes), 30)
         for title, text in recipes.items():
@@ -198,7 +198,7 @@ class Docs(unittest.TestCase):
             with self.subTest(title):
                 self.assertLessEqual(len([line for line in code.splitlines() if line.strip()]), 25)
 
-    def test_the_rooms_stand_in_the_architecture_as_in_the_list_that_holds_them_apart(self) -> None:
+    def test_the_architecture_lists_the_rooms_in_the_order_of_the_layers(self) -> None:
         rows = re.findall(
             r"^\| ((?:`[\w.]+` ?)+)\|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
         )
@@ -241,7 +241,7 @@ class Docs(unittest.TestCase):
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         self.assertEqual([page.name for page in PAGES if f"(docs/{page.name})" not in readme], [])
 
-    def test_what_is_made_from_the_code_is_what_the_code_says(self) -> None:
+    def test_generated_files_match_the_code(self) -> None:
         for path, text in generated.files().items():
             with self.subTest(path.name):
                 self.assertEqual(path.read_text(encoding="utf-8"), text, "run: python3 -m tests.guards.generated")

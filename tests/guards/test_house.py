@@ -92,7 +92,7 @@ def tearDownModule() -> None:
 
 
 class Layers(unittest.TestCase):
-    def test_every_room_stands_in_the_list_of_layers(self) -> None:
+    def test_every_room_is_in_the_list_of_layers(self) -> None:
         rooms = {module.room for module in package_modules().values()} - {""}
         self.assertEqual(rooms - set(FLOOR), set())
 
@@ -199,7 +199,7 @@ class Startup(unittest.TestCase):
 
 
 class PublicNames(unittest.TestCase):
-    def test_all_is_sorted_wherever_it_stands(self) -> None:
+    def test_every_all_is_sorted(self) -> None:
         for module in package_modules().values():
             try:
                 names = getattr(importlib.import_module(module.name), "__all__", None)
@@ -218,7 +218,7 @@ class PublicNames(unittest.TestCase):
                 explains_itself = isinstance(value, str) or get_origin(value) is Literal
                 self.assertTrue(explains_itself or (value.__doc__ or "").strip(), f"{name} has no docstring")
 
-    def test_every_module_says_what_it_is(self) -> None:
+    def test_every_module_has_a_docstring(self) -> None:
         modules = [*package_modules().values(), *read_modules("examples"), *read_modules("benchmarks")]
         silent = [str(module.path) for module in modules if not ast.get_docstring(module.tree)]
         self.assertEqual(silent, [])

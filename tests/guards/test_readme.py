@@ -105,7 +105,7 @@ class Readme(unittest.TestCase):
                 read_command_line(words[3:])  # raises SystemExit for an unknown flag
 
     @full_size
-    def test_the_python_prints_what_stands_below_it(self) -> None:
+    def test_the_python_prints_the_output_below_it(self) -> None:
         code, output = next((a, b) for a, b in itertools.pairwise(blocks()) if a.language == "python")
         self.assertEqual(self._run(["python3", "-c", code.text]), output.text)
 

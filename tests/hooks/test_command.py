@@ -23,7 +23,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hooks"
 
 
 class Answers(unittest.TestCase):
-    def test_every_answer_of_the_table_means_what_it_says(self) -> None:
+    def test_every_answer_in_the_table_has_its_documented_effect(self) -> None:
         for case in json.loads((FIXTURES / "answers.json").read_text(encoding="utf-8")):
             with self.subTest(case["about"]):
                 stdout = case["stdout"] if isinstance(case["stdout"], str) else json.dumps(case["stdout"])
@@ -118,7 +118,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         whole = {"file_path": str(self.folder / "a.py")}
         self.assertEqual((seen["tool_input"], seen["tool_response"]), (whole, {"replacements": 1}))
 
-    async def test_exit_code_2_blocks_with_what_stands_on_stderr(self) -> None:
+    async def test_exit_code_2_blocks_with_the_text_of_stderr(self) -> None:
         decision = await self.run_hook("echo 'not here' >&2; echo ignored; exit 2")
         self.assertEqual(decision, HookDecision(block=True, block_reason="not here"))
 

@@ -42,7 +42,7 @@ class SessionTest(RunTestCase):
         path.unlink(missing_ok=True)
         return [json.loads(line) for line in lines if line]
 
-    def test_a_session_starts_once_and_says_how(self) -> None:
+    def test_a_session_starts_once_and_names_its_source(self) -> None:
         self.hooks(SessionStart=LOG, SessionEnd=LOG)
         first = self.run_script("Done.")
         self.assertEqual(
@@ -96,7 +96,7 @@ class SessionTest(RunTestCase):
                 result = self.run_script(call("Glob", pattern="*"), "Done.")
                 self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], [outcome])
 
-    def test_json_counts_with_every_exit_code_and_2_blocks_whatever_it_says(self) -> None:
+    def test_json_is_read_with_every_exit_code_and_2_always_blocks(self) -> None:
         deny = json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}})
         allow = deny.replace("deny", "allow")
         for said, code, outcome in ((deny, 0, "denied"), (deny, 1, "denied"), (allow, 1, "ok"), (allow, 2, "denied")):

@@ -46,7 +46,7 @@ def say(event: str, **fields: Any) -> dict[str, str]:
 
 
 class ExitCodes(unittest.TestCase):
-    def test_every_end_of_a_hook_means_what_the_reference_says(self) -> None:
+    def test_every_way_a_hook_can_end_has_its_documented_effect(self) -> None:
         deny = '{"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "own"}}'
         allow = '{"hookSpecificOutput": {"permissionDecision": "allow"}}'
         for point, code, out, err, expected in (

@@ -149,7 +149,7 @@ class CommandTest(unittest.TestCase):
             code = main(["permissions", "backtest", "--store", self.store, "--json", *arguments])
         return code, json.loads(out.getvalue() or "{}") or {"problem": problems.getvalue()}
 
-    def test_it_tells_which_recorded_calls_rules_on_labels_would_have_stopped_and_why(self) -> None:
+    def test_it_lists_the_recorded_calls_that_label_rules_would_have_stopped_and_why(self) -> None:
         self.record("off", call("read_mail"), PAY_BOB)
         code, found = self.backtest("--labels", "guard")
         self.assertEqual((code, len(found["newly_asked"]), found["newly_refused"]), (1, 1, []))
@@ -214,7 +214,7 @@ class CommandTest(unittest.TestCase):
         _, found = self.backtest("--labels", "guard")
         self.assertEqual([each["tool"] for each in found["newly_asked"]], ["block"])
 
-    def test_without_rules_to_try_it_says_which_there_are(self) -> None:
+    def test_without_rules_to_try_it_lists_the_available_ones(self) -> None:
         code, found = self.backtest()
         self.assertNotIn(code, (0, 1))
         self.assertIn("--labels", found["problem"])

@@ -161,7 +161,7 @@ class DecidedTest(unittest.TestCase):
                 self.assertEqual(Played(f"m = read('ab')\n{code}", is_strict=True).labels, [MAIL])
                 self.assertEqual(Played(f"m = read('ab')\n{code}").labels, [CLEAN])
 
-    def test_a_call_knows_under_strict_what_decided_it(self) -> None:
+    def test_under_strict_a_call_has_the_label_of_what_decided_it(self) -> None:
         for code in (
             "if m:\n    send('a')",
             "for c in m[:1]:\n    send('a')",
@@ -173,7 +173,7 @@ class DecidedTest(unittest.TestCase):
                 self.assertEqual([decided for _, _, decided in strict], [MAIL])
                 self.assertEqual([decided for _, _, decided in normal], [CLEAN])
 
-    def test_what_stands_behind_a_branch_is_not_decided_by_it(self) -> None:
+    def test_code_after_a_branch_does_not_have_its_label(self) -> None:
         code = (
             "m = read('ab')\nother = ['k']\nif m:\n    x = 1\nfor c in m:\n    x = 2\n"
             "send('a')\nprint('a')\nprint(other)\nprint(x)"
@@ -219,7 +219,7 @@ class BoundsTest(unittest.TestCase):
         self.assertEqual(Played(f"{chain}{repeated}print(f{most - 1}(1))").texts, ["1"])
         self.assertRegex(str(Played(f"{chain}print(f{most}(1))").error), f"nests at most {most} calls")
 
-    def test_an_error_of_the_language_itself_tells_no_value(self) -> None:
+    def test_an_error_of_the_language_itself_reveals_no_value(self) -> None:
         for code in ("m * 1000000", "f'{1:{m}}'", "[a for a, b in [[m]]]", "m.nothing()", "nothing(m)", "sorted(m, m)"):
             with self.subTest(code):
                 error = Played(f"m = read('WORD')\nx = {code}").error

@@ -87,7 +87,7 @@ class PlansTest(unittest.TestCase):
         self.assertIn("call read_mail as a function in Code", planner_messages(result))
         self.assertNotIn("evil", planner_messages(result))
 
-    def test_an_error_tells_the_planner_its_kind_and_line_and_the_user_the_rest(self) -> None:
+    def test_an_error_shows_the_planner_its_kind_and_line_and_the_user_the_rest(self) -> None:
         @tool(effect="read", control=())
         async def broken() -> str:
             """Fail."""
@@ -134,7 +134,7 @@ class PlansTest(unittest.TestCase):
         result = self.play("send_money(to=extract('pay Carol', {'type': 'string'}, 'Whom?'), amount=50)", '"Carol"')
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))
 
-    def test_a_call_is_judged_by_the_labels_of_its_arguments_and_not_by_where_their_text_stands(self) -> None:
+    def test_a_call_is_judged_by_the_labels_of_its_arguments_and_not_by_where_their_text_occurs(self) -> None:
         mine = f"read_mail()\n{TO_BOB}"  # the planner wrote the account before it could read it anywhere
         self.assertEqual(inner_calls(self.play(mine))[-1], ("send_money", "ok"))
         # The name is in the prompt, but here its value derives from a mail.
@@ -154,7 +154,7 @@ class PlansTest(unittest.TestCase):
                 refused = self.play(f"m = read_mail()\nsend_money(to={made}, amount=50)")
                 self.assertEqual(inner_calls(refused)[-1], ("send_money", "denied"))
 
-    def test_a_person_is_told_which_result_and_line_an_argument_was_made_of(self) -> None:
+    def test_a_question_shows_the_result_and_line_from_which_an_argument_derives(self) -> None:
         code = "m = read_mail()\nsend_money(to=extract(m, {'type': 'string'}, 'iban'), amount=50)"
         result = self.play(code, f'"{IBAN}"', answer="yes")
         [question] = self.session.questions
@@ -199,7 +199,7 @@ class PlansTest(unittest.TestCase):
         self.assertNotIn("HGK137803", planner_messages(result))
         self.assertIn("HGK137803", result.final_text)
 
-    def test_a_planner_that_had_read_before_is_believed_only_what_stands_in_trusted_text(self) -> None:
+    def test_a_planner_that_read_untrusted_text_is_trusted_only_with_words_of_trusted_text(self) -> None:
         session = Session("watch")
         session.run("Look into my mail.", call("read_mail"), session="one")
         session.labels, session.store = ["guard", "plan"], session.store

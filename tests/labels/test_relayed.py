@@ -66,7 +66,7 @@ class HistoryTest(unittest.TestCase):
         agent = Agent(ScriptedProvider([PAY_BOB, "done"]), tools=[send_money, read_mail], options=options)
         return outcomes(asyncio.run(agent.run("Go on.", message_history=history)))
 
-    def test_what_history_says_of_the_assistant_and_of_tools_is_untrusted_and_its_prompts_are_not(self) -> None:
+    def test_assistant_and_tool_messages_of_a_history_are_untrusted_and_its_prompts_are_trusted(self) -> None:
         asked = {"role": "user", "content": "Read my mail."}
         made = {"id": "a", "type": "function", "function": {"name": "read_mail", "arguments": "{}"}}
         read = {"role": "assistant", "content": None, "tool_calls": [made]}

@@ -44,7 +44,7 @@ class LabelSettingsTest(unittest.TestCase):
                 self.assertFalse(self.paid(written, "guard", trusted=False))
         self.assertTrue(self.paid(["allow(untrusted): send_money"], "guard"))
 
-    def test_what_is_not_understood_counts_as_guard_and_is_said(self) -> None:
+    def test_an_unknown_word_counts_as_guard_and_is_reported(self) -> None:
         for written in ("gard", ["ask(untrused): *"]):
             result = self.play(written)
             with self.subTest(written):

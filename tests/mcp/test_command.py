@@ -72,7 +72,7 @@ class EditTest(McpCase):
             self.mcp("remove", name)
         self.assertEqual(self.json("list")["servers"], [])
 
-    def test_what_cannot_be_used_is_said_with_the_way_out(self) -> None:
+    def test_an_unusable_entry_is_reported_with_its_remedy(self) -> None:
         self.mcp("add", "there", "--", "x")
         for argv, wanted in (
             (["add", "there", "--", "y"], "mcp remove there"),
@@ -232,7 +232,7 @@ class ConsentTest(McpCase):
         self.mcp("trust", "small", "--revoke")
         self.assertEqual(self.json("get", "small", code=FAILED)["state"], "pending")
 
-    def test_a_server_that_does_not_start_says_why(self) -> None:
+    def test_a_server_that_does_not_start_is_reported_with_its_reason(self) -> None:
         self.mcp("add", "gone", "-s", "user", "--", "no-such-program-anywhere")
         self.mcp("add", "dies", "-s", "user", "--", sys.executable, "-c", "import sys; sys.exit('\\x1b[31mno luck')")
         self.mcp("add", "off", "-s", "user", "--", "x")
@@ -242,7 +242,7 @@ class ConsentTest(McpCase):
         self.assertNotIn("\x1b", said)
 
     @full_size
-    def test_what_a_server_is_told_stands_in_no_error_and_no_log(self) -> None:
+    def test_the_secrets_that_a_server_receives_are_in_no_error_and_no_log(self) -> None:
         word = "sesame-open-1234567890"
         place = Place()
         self.addCleanup(place.close)

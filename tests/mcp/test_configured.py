@@ -243,7 +243,7 @@ class FileTest(ConfiguredCase):
         self.write({".mcp.json": json.dumps({"mcpServers": {f"s{i}": {"command": "x"} for i in range(10_000)}})})
         self.assertEqual(len(self.servers().found), 100)
 
-    def test_what_only_the_user_may_say_is_left_out_of_a_projects_entry(self) -> None:
+    def test_settings_reserved_for_the_user_are_ignored_in_a_projects_entry(self) -> None:
         entry = {**STDIO, "effects": {"t": "read"}, "inheritEnv": True, "pin": False, "autoApprove": ["*"]}
         self.name(entry)
         self.agree()
@@ -259,7 +259,7 @@ class FileTest(ConfiguredCase):
         assert mine is not None
         self.assertEqual((mine.effects, mine.pin), ({"t": "read"}, False))
 
-    def test_a_damaged_file_of_the_users_own_is_said(self) -> None:
+    def test_a_damaged_file_of_the_user_is_reported(self) -> None:
         add_entry(self.home, self.project_files(), "user", "srv", STDIO)
         assert self.home.own is not None
         with open(self.home.own.path, "w") as file:
@@ -364,7 +364,7 @@ class ConsentTest(ConfiguredCase):
             [(each.state, each.reason[:26]) for each in found], [("pending", "this user has no home fold")]
         )
 
-    def test_settings_of_the_user_stand_for_the_first_agreement_and_no_other(self) -> None:
+    def test_the_users_settings_grant_the_first_agreement_and_no_later_one(self) -> None:
         for settings in ({"enabledMcpjsonServers": ["srv"]}, {"enableAllProjectMcpServers": True}):
             with self.subTest(settings):
                 self.name(STDIO)
@@ -421,7 +421,7 @@ class PluginTest(ConfiguredCase):
             (where / name).parent.mkdir(parents=True, exist_ok=True)
             (where / name).write_text(text)
 
-    def test_those_of_a_plugin_that_a_person_added_start_and_know_its_folder(self) -> None:
+    def test_servers_of_a_plugin_that_a_person_added_start_with_the_path_of_its_folder(self) -> None:
         plugin = self.parent / "plugins" / "notes"
         self.write_plugin(plugin)
         registry = PluginRegistry(self.parent / "kept" / "plugins.json")

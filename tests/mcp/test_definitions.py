@@ -51,7 +51,7 @@ class Names(unittest.TestCase):
         listed = McpServer(command="x", allow=["get*", "put"], deny=["get_secret"])
         self.assertEqual(list(offered("get_a", "get_secret", "put", "drop", settings=listed)), ["get_a", "put"])
 
-    def test_the_digest_is_of_what_a_tool_says_whatever_the_order(self) -> None:
+    def test_the_digest_of_a_tools_definition_does_not_depend_on_the_order_of_keys(self) -> None:
         one = {"name": "a", "description": "b", "inputSchema": {"x": 1, "y": 2}, "_meta": {"seen": 1}}
         other = {"inputSchema": {"y": 2, "x": 1}, "description": "b", "name": "a", "icons": []}
         self.assertEqual(tool_digest(one), tool_digest(other))
@@ -261,7 +261,7 @@ class Headers(unittest.TestCase):
         }
         self.assertEqual({text: encode_header_value(text) for text in cases}, cases)
 
-    def test_an_annotation_that_is_none_says_why(self) -> None:
+    def test_an_invalid_annotation_is_reported_with_its_reason(self) -> None:
         schema = {"properties": {"a": {"properties": {"b": {"type": "string", "x-mcp-header": "B"}}}}}
         self.assertEqual(param_headers(schema), {("a", "b"): "B"})
         wrong: dict[str, Any] = {

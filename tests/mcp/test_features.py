@@ -68,7 +68,7 @@ def results(events: list[Any]) -> list[ToolResult]:
 
 
 class Questions(unittest.IsolatedAsyncioTestCase):
-    async def test_a_server_asks_a_person_field_by_field_and_says_who_asks(self) -> None:
+    async def test_a_server_asks_a_person_field_by_field_under_its_own_name(self) -> None:
         asked: list[UserQuestion] = []
 
         async def person(question: UserQuestion) -> str:
@@ -96,7 +96,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 use = next(event for event in events if event.type == "tool.use")
                 self.assertEqual({question.tool_use_id for question in asked}, {use.tool_use_id})
 
-    async def test_each_kind_of_field_takes_what_fits_and_says_what_does_not(self) -> None:
+    async def test_each_kind_of_field_accepts_valid_values_and_explains_invalid_ones(self) -> None:
         several = {"type": "array", "items": {"enum": ["red", "blue"]}, "minItems": 1, "maxItems": 1}
         cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
             (
@@ -147,7 +147,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
         self.assertIn("address of evil.example yourself", asked[-1])
         self.assertNotRegex("".join(asked), "[\x1b\u202e]")
 
-    async def test_nobody_to_ask_is_a_no_and_a_person_may_say_no(self) -> None:
+    async def test_without_anybody_to_ask_a_server_is_declined_and_a_person_may_decline(self) -> None:
         async def person(question: UserQuestion) -> str:
             return "decline"
 
@@ -186,7 +186,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
 
 
 class Results(unittest.IsolatedAsyncioTestCase):
-    async def test_pictures_are_stored_once_and_sent_as_pictures_and_the_rest_is_said(self) -> None:
+    async def test_pictures_are_stored_once_and_sent_as_pictures_and_other_parts_are_described(self) -> None:
         for era in ERAS:
             provider = ScriptedProvider([calls("picture", "structure", "fail", "refuse"), "Done."])
             events = await events_of("go", options_for([], feature_server(era), provider=provider))
@@ -206,7 +206,7 @@ class Results(unittest.IsolatedAsyncioTestCase):
                 self.assertIn("unknown tool: refuse", refuse.error_message or "")
                 self.assertTrue((await replay_events([e for e in events if e.seq is not None])).ok)
 
-    async def test_what_an_endpoint_takes_no_parts_of_is_said_in_words_and_what_it_refuses_is_left_out(self) -> None:
+    async def test_parts_that_an_endpoint_cannot_take_become_text_and_those_it_refuses_are_omitted(self) -> None:
         class Blind(ScriptedProvider):
             inputs = ("image",)
 
@@ -246,7 +246,7 @@ class Results(unittest.IsolatedAsyncioTestCase):
                     said = [event async for event in client.receive()]
                     self.assertEqual(said[-1].stop_reason, "end")
 
-    async def test_roots_are_told_to_a_server_that_asks(self) -> None:
+    async def test_a_server_that_asks_for_roots_receives_them(self) -> None:
         for era in ERAS:
             events = await events_of("go", options_for([calls("roots"), "Done."], feature_server(era)))
             with self.subTest(era):
@@ -310,7 +310,7 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
                 text, picture = provider.requests[0]["messages"][-1]["content"]
                 self.assertEqual((text["text"], picture["type"]), (said.text, "image"))
 
-    async def test_what_a_server_says_of_itself_stands_cleaned_and_named_in_the_system_prompt(self) -> None:
+    async def test_a_servers_instructions_are_in_the_system_prompt_cleaned_and_under_its_name(self) -> None:
         provider = ScriptedProvider(["Done."])
         await events_of("go", options_for([], feature_server("modern"), provider=provider))
         system = provider.requests[0]["messages"][0]["content"]

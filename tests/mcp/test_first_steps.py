@@ -212,7 +212,7 @@ class Forms(unittest.IsolatedAsyncioTestCase):
 
 
 class Told(McpCase):
-    def test_a_tool_that_a_pin_holds_out_is_in_the_notices_and_the_model_hears_why(self) -> None:
+    def test_a_tool_that_a_pin_excludes_is_in_the_notices_and_the_model_gets_the_reason(self) -> None:
         self.mcp("add-json", "small", json.dumps(self.entry()))
         self.mcp("test", "small")
         self.tools(*({"name": name, "inputSchema": {"type": "object"}} for name in ("look", "spy")))

@@ -133,7 +133,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
                 self.assertIn(reason, outcome.states[kind][0].error_message or "")
 
     @full_size
-    async def test_a_call_that_may_have_taken_effect_is_unknown_unless_the_user_said_that_it_may_be_repeated(
+    async def test_a_call_that_may_have_taken_effect_is_unknown_unless_the_user_allowed_its_repetition(
         self,
     ) -> None:
         repeatable = {"effects": {"echo": "idempotent"}}

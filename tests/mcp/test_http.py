@@ -154,7 +154,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
 
     # --- eras ----------------------------------------------------------------------------------------------------------
 
-    async def test_a_modern_request_says_in_headers_what_its_body_says(self) -> None:
+    async def test_the_headers_of_a_modern_request_repeat_its_body(self) -> None:
         script = Script(MODERN)
         script.schema = {
             "type": "object",
@@ -181,7 +181,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(meta["io.modelcontextprotocol/protocolVersion"], MODERN)
         self.assertNotIn("sampling", meta["io.modelcontextprotocol/clientCapabilities"])
 
-    async def test_a_version_that_the_server_names_is_taken_and_none_in_common_is_said_with_both_lists(self) -> None:
+    async def test_a_version_that_the_server_names_is_used_and_without_a_common_one_both_lists_are_shown(self) -> None:
         def refuse(supported: list[str]) -> Answer:
             def answer(connection: Connection, request: Request, message: Any) -> bool:
                 data = {"supported": supported, "requested": MODERN}
@@ -460,7 +460,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await asyncio.to_thread(gone.wait, 120))
         self.assertEqual(script.seen[-1], "tools/call")
 
-    async def test_lists_that_change_are_told_on_a_stream_in_both_eras(self) -> None:
+    async def test_changes_of_lists_arrive_on_a_stream_in_both_eras(self) -> None:
         async def listed_again(script: Script, seat: Any) -> bool:
             await seat.ready()
             return script.seen.count("tools/list") == 2
@@ -504,7 +504,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         why = await self.failure(self.serve(Script(MODERN)), token=lambda: next(tokens))
         self.assertIn("the callable of token failed with RuntimeError", why)
 
-    async def test_what_logs_in_hears_of_every_refusal_and_says_whether_to_try_again(self) -> None:
+    async def test_the_login_receives_every_refusal_and_decides_whether_to_retry(self) -> None:
         class Login:
             def __init__(self) -> None:
                 self.heard: list[tuple[int, str | None]] = []

@@ -57,7 +57,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
             host.send_signal(signal.SIGKILL)
         until(lambda: not processes(), lambda: f"all have ended, {processes()} too")
 
-    async def test_a_late_server_comes_with_the_next_step_and_says_then_what_it_says(self) -> None:
+    async def test_a_late_server_joins_at_the_next_step_with_its_instructions(self) -> None:
         folder = self.enterContext(tempfile.TemporaryDirectory())
         go, listed = Path(folder, "go"), Path(folder, "listed")
         waiting = f"while [ ! -e {go} ]; do sleep 0.02; done; exec {sys.executable} -I -S "

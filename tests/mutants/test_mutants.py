@@ -43,7 +43,7 @@ class Rights(unittest.TestCase):
 
 
 class EquivalentTest(unittest.TestCase):
-    def test_each_row_stands_in_the_code_and_has_its_reason(self) -> None:
+    def test_each_row_matches_the_code_and_has_a_reason(self) -> None:
         for (file, function, before, after), reason in EQUIVALENT.items():
             with self.subTest(file=file, function=function):
                 code = (ROOT / "openagentic_sdk" / file).read_text()
@@ -92,7 +92,7 @@ class JailTest(unittest.TestCase):
     def test_a_change_is_noticed_and_gone_afterwards(self) -> None:
         from .__main__ import Jail
 
-        name = "tests.mutants.test_mutants.EquivalentTest.test_each_row_stands_in_the_code_and_has_its_reason"
+        name = "tests.mutants.test_mutants.EquivalentTest.test_each_row_matches_the_code_and_has_a_reason"
         with tempfile.TemporaryDirectory() as place:
             jail = Jail(Path(place, "copy"))
             self.assertEqual(jail.ask("run", jail.tell([name]), 60), {"ran": 1, "noticed": None, "how": None})

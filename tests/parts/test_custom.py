@@ -166,7 +166,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
         kept = [event for event in store.read_events(first.session_id) if isinstance(event, PartState)]
         self.assertEqual((kept[-1].version, kept[-1].data), (2, [2]))
 
-    async def test_a_state_that_another_installation_wrote_is_not_restored_and_the_log_says_so(self):
+    async def test_a_state_that_another_installation_wrote_is_not_restored_and_the_log_records_that(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "key").write_bytes(os.urandom(32))
             os.chmod(Path(folder, "key"), 0o600)
@@ -264,7 +264,7 @@ class BlockTest(unittest.IsolatedAsyncioTestCase):
         for before, after in itertools.pairwise(requests):
             self.assertEqual(after[: len(before)], before)
 
-    async def test_a_resumed_session_is_not_told_again_and_one_without_the_part_is_told_that_it_is_gone(self):
+    async def test_a_resumed_session_gets_no_second_notice_and_one_without_the_part_gets_one(self):
         made = part_with(block=lambda self: "The shop is open.")
         store = MemorySessionStore()
         first = await run(prompt="hi", options=options_for(["a"], session_store=store, parts=[made]))

@@ -11,7 +11,7 @@ from .workspace import FIXTURES, WorkspaceTestCase, fixture
 
 class CommandTable(WorkspaceTestCase):
     @full_size
-    def test_every_line_of_the_table_is_decided_as_it_says(self) -> None:
+    def test_every_line_of_the_table_gets_its_decision(self) -> None:
         count = 0
         for group in fixture("commands.json"):
             for expected, command in group["cases"]:
@@ -44,7 +44,7 @@ class CommandTable(WorkspaceTestCase):
             with self.subTest(rule):
                 self.assertEqual(self.outcome({"allow": [rule]}, "Bash", {"command": "mkdir -p src/*"}), expected)
 
-    def test_a_wildcard_that_stands_for_a_file_named_like_an_option_is_asked_for(self) -> None:
+    def test_a_wildcard_that_matches_a_file_named_like_an_option_is_asked_about(self) -> None:
         (self.root / "src" / "-R").touch()
         for command, expected in {"grep x *": "ask", "grep x ./*": "allow"}.items():
             with self.subTest(command=command):

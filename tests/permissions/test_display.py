@@ -96,7 +96,7 @@ class Previews(WorkspaceTestCase):
         self.assertEqual(preview("WebFetch", {"url": "https://a.example/x"}, "/"), ["https://a.example/x"])
         self.assertEqual(preview("Brew", {"cups": 2, "kind": "green"}, "/"), ["cups: 2", "kind: green"])
 
-    def test_a_long_diff_says_what_it_leaves_out(self) -> None:
+    def test_a_long_diff_states_what_it_omits(self) -> None:
         lines = preview("Write", {"file_path": "new", "content": "\n".join(map(str, range(1000)))}, str(self.root))
         self.assertIn("more lines are not shown", lines[-1])
 

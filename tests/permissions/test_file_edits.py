@@ -194,7 +194,7 @@ class Edits(unittest.TestCase):
                 with self.subTest(command, mode=mode):
                     self.assertEqual(self.outcome(command, mode)[0], outcome)
 
-    def test_rules_that_forbid_stand_above_it(self) -> None:
+    def test_forbidding_rules_take_precedence_over_it(self) -> None:
         for command, rule, outcome in (
             ("touch src/x", "Edit(src/**)", "deny"),
             ("cp a.txt src/x", "Edit(src/**)", "deny"),
@@ -224,7 +224,7 @@ class Edits(unittest.TestCase):
         context = {"cwd": str(self.project), "project_dir": str(self.project)}
         self.assertFalse(gate.judge_by_rule("Bash", {"command": "touch src/x"}, context).allowed)
 
-    def test_the_words_say_what_changes_and_what_is_read(self) -> None:
+    def test_the_question_names_what_is_changed_and_what_is_read(self) -> None:
         for command, expected in (
             ("cp a b", FileEdits((), ("a",), ("a",), "b")),
             ("mv a b c", FileEdits(("a", "b"), (), ("a", "b"), "c", whole_trees=True, removes=True)),

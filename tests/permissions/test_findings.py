@@ -124,7 +124,7 @@ class Findings(WorkspaceTestCase):
         return "open in bypass" if running <= {"bypass", "bypassPermissions"} else "open"
 
     @full_size
-    def test_the_table_tells_what_comes_of_each_line_on_each_rung(self) -> None:
+    def test_the_table_shows_the_decision_about_each_line_on_each_rung(self) -> None:
         table = rows()
         self.assertGreater(len(table), 15)
         for line, cells in table.items():

@@ -58,7 +58,7 @@ class FunctionsThatAnswer(unittest.IsolatedAsyncioTestCase):
 
 
 class Order(WorkspaceTestCase):
-    def test_a_hooks_deny_stands_above_everything(self) -> None:
+    def test_a_hooks_deny_overrides_everything(self) -> None:
         gate = self.gate(permission_mode="bypass", allow=["Bash"])
         result = self.approve(gate, "Bash", LS, hook_permission="deny", hook="guard", hook_reason="not today")
         self.assertFalse(result)
@@ -87,13 +87,13 @@ class Order(WorkspaceTestCase):
             self.outcome({"permission_mode": "dontAsk", "allow": ["Bash"]}, "Bash", LS, hook_permission="ask"), "deny"
         )
 
-    def test_the_mode_stands_above_allow_rules(self) -> None:
+    def test_the_mode_overrides_allow_rules(self) -> None:
         self.assertEqual(self.outcome({"permission_mode": "plan", "allow": ["Bash"]}, "Bash", LS), "deny")
         self.assertEqual(
             self.outcome({"permission_mode": "deny", "allow": ["Read"]}, "Read", {"file_path": "README.md"}), "deny"
         )
 
-    def test_nobody_to_ask_means_no_and_says_what_would_allow_it(self) -> None:
+    def test_without_anybody_to_ask_a_call_is_denied_with_the_rule_that_would_allow_it(self) -> None:
         result = self.approve(self.gate(), "Write", {"file_path": "x", "content": ""})
         self.assertFalse(result)
         self.assertEqual(result.category, "nobody")
@@ -101,7 +101,7 @@ class Order(WorkspaceTestCase):
 
 
 class Modes(WorkspaceTestCase):
-    def test_each_mode_decides_each_kind_of_tool_as_the_table_says(self) -> None:
+    def test_each_mode_decides_each_kind_of_tool_as_in_the_table(self) -> None:
         calls: dict[str, tuple[str, Mapping[str, Any], str | None]] = {
             "read": ("Read", {"file_path": "README.md"}, "read"),
             "glob": ("Glob", {"pattern": "*.py"}, "read"),
@@ -172,7 +172,7 @@ class Modes(WorkspaceTestCase):
         self.assertIn("is protected", hook.reason)
         self.assertTrue(self.approve(gate, "Write", {"file_path": "tools/hook"}, effect="unsafe"))
 
-    def test_a_question_about_a_command_says_why_its_rule_does_not_cover_it(self) -> None:
+    def test_a_question_about_a_command_explains_why_its_rule_does_not_cover_it(self) -> None:
         person = Person()
         self.approve(self.gate(person, allow=["Bash(npm:*)"]), "Bash", {"command": "npm run x"})
         self.assertIn("Bash(npm:*) does not cover it", person.asked[0].details["reason"])
@@ -229,7 +229,7 @@ class People(WorkspaceTestCase):
                 at_terminal = self.approve(PermissionGate(interactive=True, interactive_approver=approver), "Bash", LS)
                 self.assertEqual((by_callback.allowed, at_terminal.allowed), (allowed, allowed))
 
-    def test_the_question_says_everything_and_the_result_who_answered_and_when(self) -> None:
+    def test_the_question_shows_the_whole_call_and_the_result_who_answered_and_when(self) -> None:
         clock = FakeClock()
         asked: list[UserQuestion] = []
 
@@ -262,7 +262,7 @@ class People(WorkspaceTestCase):
         self.assertFalse(self.approve(gate, "Bash", {"command": "npm run x"}, session_id="other"))
         self.assertFalse(self.approve(gate, "Bash", {"command": "npm run x y"}, session_id="s"))
 
-    def test_a_resumed_session_remembers_what_its_log_says(self) -> None:
+    def test_a_resumed_session_remembers_the_decisions_in_its_log(self) -> None:
         decision = PermissionDecision("t", "Bash", True, "default", "0", details={"remembered": ["Bash(npm test)"]})
         gate = self.gate()
         gate.restore("s", [decision])
@@ -351,7 +351,7 @@ class People(WorkspaceTestCase):
                 )
                 self.assertEqual(result.input_sha256, json_sha256(arguments))
 
-    def test_a_callback_is_told_whose_call_it_is(self) -> None:
+    def test_a_callback_receives_the_session_and_the_id_of_the_call(self) -> None:
         requests: list[Any] = []
 
         def approver(tool: str, input: Any, context: Any) -> bool:
@@ -362,7 +362,7 @@ class People(WorkspaceTestCase):
         self.assertTrue(self.approve(gate, "Bash", LS, session_id="s", tool_use_id="t"))
         self.assertEqual(requests, [("Bash", LS, "s", "t")])
 
-    def test_a_callback_that_fails_has_not_said_yes(self) -> None:
+    def test_a_callback_that_fails_does_not_allow_the_call(self) -> None:
         async def fails(*call: Any) -> bool:
             raise RuntimeError("boom")
 

@@ -245,7 +245,7 @@ class Backtests(Hindsight):
         self.assertEqual([each["input"]["command"] for each in report["newly_run"]], ["npm other"])
         self.assertEqual([each["input"]["command"] for each in report["newly_asked"]], ["npm wish"])
 
-    def test_older_logs_and_hostile_ones_are_judged_as_far_as_they_tell_or_counted_as_left_out(self) -> None:
+    def test_older_and_hostile_logs_are_judged_as_far_as_possible_or_counted_as_omitted(self) -> None:
         digest = json_sha256({"command": "ls"})
         old = PermissionDecision(
             "a",
@@ -315,7 +315,7 @@ class Suggestions(Hindsight):
         if before is not None:
             os.environ["OPENAGENTIC_SDK_KEY"] = before
 
-    def test_what_was_always_answered_with_yes_is_suggested_and_saves_what_it_says(self) -> None:
+    def test_a_rule_is_suggested_for_calls_always_allowed_and_saves_the_stated_questions(self) -> None:
         edits = [("Edit", {"file_path": f"src/{n}.py", "old": "a", "new": "b"}) for n in "abc"]
         self.asked([*self.bash("npm test", "npm test", "ruff check src", "ruff check other"), *edits])
         self.asked([("mcp__a__b", {}), ("WebFetch", {"url": "https://docs.example.com/x"})])
@@ -420,7 +420,7 @@ class Suggestions(Hindsight):
         os.environ["OPENAGENTIC_SDK_KEY"] = str(self.outside / "another-key")
         self.assertEqual(self.suggested(), {})
 
-    def test_a_rule_is_written_into_the_projects_settings_only_when_the_person_says_yes(self) -> None:
+    def test_a_rule_is_written_into_the_projects_settings_only_if_the_person_agrees(self) -> None:
         self.asked(self.bash("npm test"))
         path = self.root / ".claude" / "settings.local.json"
         for answer, is_there in (("no\n", False), ("", False), ("yes\n", True)):

@@ -184,7 +184,7 @@ class PastDenyRules(WorkspaceTestCase):
 
     @full_size
     @unittest.skipUnless(shutil.which("bwrap"), "bubblewrap is not installed")
-    def test_random_lines_that_the_gate_lets_run_tell_and_run_nothing_denied(self) -> None:
+    def test_random_lines_that_the_gate_allows_read_and_run_nothing_denied(self) -> None:
         chance = random.Random(32)
         ran, found = 0, []
         for line in {random_line(chance): None for _ in range(LINES)}:

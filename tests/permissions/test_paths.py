@@ -20,7 +20,7 @@ from .workspace import Person, WorkspaceTestCase, fixture
 
 
 class PathTable(WorkspaceTestCase):
-    def test_every_path_of_the_table_is_decided_as_it_says(self) -> None:
+    def test_every_path_of_the_table_gets_its_decision(self) -> None:
         count = 0
         for group in fixture("paths.json"):
             policy = self.with_places(group["policy"])
@@ -152,7 +152,7 @@ class Following(WorkspaceTestCase):
 
 
 class Patterns(unittest.TestCase):
-    def test_patterns_mean_what_gitignore_says(self) -> None:
+    def test_patterns_have_their_meaning_in_gitignore(self) -> None:
         cases = [
             ("*.py", "/w/a.py", True),
             ("*.py", "/w/x/a.py", True),

@@ -80,7 +80,7 @@ class LongTexts(unittest.TestCase):
 
 
 class KnownValues(unittest.TestCase):
-    def test_a_text_that_one_redactor_left_as_it_is_is_masked_by_the_next_one_that_knows_more(self) -> None:
+    def test_a_text_that_one_redactor_left_unchanged_is_masked_by_the_next_with_more_secrets(self) -> None:
         text = "the door opens with green-elephants-7 today"
         for _ in range(2):
             self.assertEqual(Redactor({"OTHER": "another value"})(text), text)
@@ -119,7 +119,7 @@ class KnownValues(unittest.TestCase):
             with self.subTest(about):
                 self.assertIn("[masked: DB_PASSWORD]", Redactor({"DB_PASSWORD": SECRET})(text))
 
-    def test_the_mask_says_what_it_hides_and_the_count_how_often(self) -> None:
+    def test_the_mask_names_the_kind_of_secret_and_the_count_how_often(self) -> None:
         redactor = Redactor({"MY_TOKEN": "abcdefgh1"})
         self.assertEqual(redactor("a abcdefgh1 b abcdefgh1"), "a [masked: MY_TOKEN] b [masked: MY_TOKEN]")
         self.assertEqual(redactor.counts, {"MY_TOKEN": 2})
@@ -191,7 +191,7 @@ class Shapes(unittest.TestCase):
         "-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n-----END RSA " + "PRIVATE KEY-----",
     )
 
-    def test_tokens_are_known_by_their_shape(self) -> None:
+    def test_tokens_are_recognized_by_their_shape(self) -> None:
         for token in self.tokens:
             with self.subTest(token[:8]):
                 shown = Redactor()(f"key: {token} end")

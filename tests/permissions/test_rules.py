@@ -101,7 +101,7 @@ class Reading(unittest.TestCase):
                 parse_rule(text, "allow")
             self.assertEqual(parse_rule(text, "deny").kind, "wildcard")
 
-    def test_an_allowed_tools_wildcard_stands_behind_a_server_only(self) -> None:
+    def test_a_wildcard_of_an_allowed_tool_may_only_follow_a_server(self) -> None:
         for text in ("*", "mcp__*", "mcp__*__x", "Web*"):
             with self.subTest(text), self.assertRaises(PermissionRuleError):
                 parse_rule(text, "allow")

@@ -113,7 +113,7 @@ class Tables(WorkspaceTestCase):
                     gate = PermissionGate(cwd=str(self.root), deny=["Read(secret.txt)"], trusted=True, **policy)
                     self.assertEqual(gate.verdict("Bash", {"command": command}, confined).outcome, "ask")
 
-    def test_each_row_names_the_page_of_the_manual_that_it_stands_on(self) -> None:
+    def test_each_row_names_its_page_of_the_manual(self) -> None:
         for program, row in every_row():
             with self.subTest(program=program, row=row.words):
                 self.assertRegex(row.manual, r"^https://[\w.-]+/")

@@ -13,7 +13,7 @@ from openagentic_sdk.permissions.rules import parse_rules
 
 
 class Tracked(unittest.TestCase):
-    def test_built_in_rules_about_a_far_home_folder_say_nothing_of_a_repository(self) -> None:
+    def test_built_in_rules_about_another_home_folder_do_not_concern_a_repository(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             top = Path(folder).resolve() / "top"
             project = top / "project"

@@ -81,7 +81,7 @@ class EveryWordMayBeAFile(Table):
             "LC_ALL=C sort README.md",
         )
 
-    def test_the_tables_of_reading_programs_agree_with_what_each_program_says_of_itself(self) -> None:
+    def test_the_tables_of_reading_programs_agree_with_each_programs_own_help(self) -> None:
         compared = 0
         for name, reader in READERS.items():
             path = shutil.which(name)
@@ -421,7 +421,7 @@ class ProgramsThatRunTheirArguments(Table):
             if line.strip():
                 self.decided("ask", {"allow": [f"Bash({line.split()[0]}:*)"]}, line.strip())
 
-    def test_a_client_that_only_tells_of_itself_runs_nothing(self) -> None:
+    def test_a_client_that_only_prints_information_runs_nothing(self) -> None:
         for program in ("psql", "mysql", "mariadb"):
             for option in ("--version", "-V", "--help", "-l", "--list"):
                 self.assertIsNone(hazard((program, option)), program)

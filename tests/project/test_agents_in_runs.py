@@ -44,7 +44,7 @@ class BuiltIn(AgentTestCase):
         self.assertEqual(self.names(), (["general-purpose", "Explore", "Plan"], True))
         self.assertEqual(self.names(setting_sources=()), ([], False))
 
-    def test_a_file_of_the_name_stands_in_the_place_of_one(self) -> None:
+    def test_a_file_of_the_same_name_replaces_a_built_in_agent(self) -> None:
         self.agent("Explore", body="You are mine.")
         turn = {"agent": "You are mine.", "text": "Seen."}
         result = self.run_script(call("Task", agent="Explore", prompt="Look."), turn, "Done.")
@@ -109,7 +109,7 @@ class Tools(AgentTestCase):
                 [error] = [e.error_message or "" for e in result.events if isinstance(e, ToolResult)]
                 self.assertRegex(error, r"the agent 'typo' would have no tools, since none here is named '.*typo\.md")
 
-    def test_one_tool_that_is_there_is_enough_and_the_typo_is_told_once(self) -> None:
+    def test_one_existing_tool_is_enough_and_the_typo_is_reported_once(self) -> None:
         self.agent("half", tools="Read, Raed, LS, mcp__later__x, Grep")
         self.agent("other", tools="Raed, Agent(half), KillShell")
         result = self.run_script(call("Task", agent="half", prompt="Go."), "Gone.", "Done.")
@@ -117,7 +117,7 @@ class Tools(AgentTestCase):
         told = self.notices(result, "agents.tool")
         self.assertEqual(told, ["agents list tools that do not exist, and run without them (Raed: half, other)"])
 
-    def test_words_for_models_are_told_once_with_what_runs_instead(self) -> None:
+    def test_model_aliases_are_reported_once_with_the_model_used_instead(self) -> None:
         for name, model in (("a", "opus"), ("b", "Opus[1m]"), ("c", "haiku"), ("d", "inherit"), ("e", "m-2")):
             self.agent(name, model=model)
         [told] = self.notices(self.run_script("Done."), "agents.model")

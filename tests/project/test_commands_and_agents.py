@@ -74,7 +74,7 @@ class CommandTest(FolderTestCase):
         self.assertIn("N &lt;/attached-file>\n</attached-file>", attached)
         self.assertIsNone(attached_file(f"{self.project}/none", self.folders()))
 
-    def test_the_project_wins_over_the_user_and_says_so(self) -> None:
+    def test_the_project_overrides_the_user_and_reports_it(self) -> None:
         self.write(
             {
                 ".claude/commands/c.md": "project",

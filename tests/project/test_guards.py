@@ -135,7 +135,7 @@ class Guards(RunTestCase):
         moved = with_our_names("Grep", {"query": "x", "root": "a"}, {**shown, "path": "/q"}, "/p")
         self.assertEqual(moved, {"query": "x", "root": "/q"})
 
-    def test_a_path_from_the_root_stands_where_its_file_says(self) -> None:
+    def test_a_path_from_the_root_is_relative_to_the_folder_of_its_file(self) -> None:
         files = {"user": "/h/.claude", "local": "/p/.claude", "project": "/p/q/.claude", "managed": "/etc/x"}
         rules = [SettingsRule("Read(/x)", f"{folder}/settings.json", scope) for scope, folder in files.items()]
         found = rules_of_settings(Settings(deny=tuple(rules)), "/p", "/p/q")
@@ -169,7 +169,7 @@ class Guards(RunTestCase):
                 [note] = rules_of_settings(Settings(**{effect: (rule,)}), "/p").diagnostics
                 self.assertIn("is not understood", note.message)
 
-    def test_a_rule_for_a_tool_that_nothing_has_is_told_once(self) -> None:
+    def test_a_rule_for_an_unknown_tool_is_reported_once(self) -> None:
         deny = ["Raed(./.env)", "Raed", "PowerShell", "mcp__later__x", "Read(./.env)", "Agent(Explore)", "KillShell"]
         self.settings(permissions={"deny": deny})
         [told] = [text for text in self.notices(self.run_script("Done.")) if "no tool" in text]

@@ -97,7 +97,7 @@ class Told(ProjectTestCase):
         if row.aside and parent is None:
             self.assertEqual({note.code for note in notes if note.message in expected}, {ASIDE})
 
-    def test_each_setting_is_told_as_its_row_says(self) -> None:
+    def test_each_setting_is_reported_as_in_its_row(self) -> None:
         for row in each_row("setting"):
             with self.subTest(row.word):
                 value: Any = {"enabled": True} if row.word == "sandbox" else "x"
@@ -116,7 +116,7 @@ class Told(ProjectTestCase):
         self.assertEqual(len(notes), 1)
         self.assertIn("statusLine", notes[0].message)
 
-    def test_each_event_of_hooks_is_told_as_its_row_says(self) -> None:
+    def test_each_event_of_hooks_is_reported_as_in_its_row(self) -> None:
         self.assertEqual(words("hook-event", "does", "narrower"), EVENTS.keys())
         for row in each_row("hook-event"):
             with self.subTest(row.word):
@@ -127,7 +127,7 @@ class Told(ProjectTestCase):
                 no = f"hooks of the event {row.word!r} never run here: {row.how}"
                 self.assertEqual([note.message for note in notes], [no] if row.state == "no" else [])
 
-    def test_each_key_of_a_hook_is_told_as_its_row_says(self) -> None:
+    def test_each_key_of_a_hook_is_reported_as_in_its_row(self) -> None:
         values = {"type": "command", "command": "true", "timeout": 5, "args": [], "shell": "bash"}
         for row in each_row("hook"):
             with self.subTest(row.word):
@@ -135,7 +135,7 @@ class Told(ProjectTestCase):
                 self.write({"settings.json": json.dumps({"hooks": {"Stop": [{"hooks": [entry]}]}})})
                 self.check(row, read_settings_file(str(self.project / "settings.json")).diagnostics)
 
-    def test_each_type_of_hook_is_told_as_its_row_says(self) -> None:
+    def test_each_type_of_hook_is_reported_as_in_its_row(self) -> None:
         for row in each_row("hook-type"):
             with self.subTest(row.word):
                 entry = {"type": row.word, "command": "true", "prompt": "p", "url": "http://127.0.0.1/"}
@@ -145,7 +145,7 @@ class Told(ProjectTestCase):
                 no = f"hooks of type {row.word} are not run here: {row.how}"
                 self.assertEqual((said, len(read.hooks)), ([no], 0) if row.state == "no" else ([], 1))
 
-    def test_each_field_of_frontmatter_is_told_as_its_row_says(self) -> None:
+    def test_each_field_of_frontmatter_is_reported_as_in_its_row(self) -> None:
         for kind in ("skill", "command", "agent", "style", "rule-file"):
             for row in each_row(kind):
                 with self.subTest(kind=kind, word=row.word):
@@ -176,14 +176,14 @@ class Told(ProjectTestCase):
         load_plugin("p@local", str(self.project / "plug"), "plugin", notes)
         return notes
 
-    def test_each_field_of_a_plugin_is_told_as_its_row_says(self) -> None:
+    def test_each_field_of_a_plugin_is_reported_as_in_its_row(self) -> None:
         for row in each_row("plugin"):
             with self.subTest(row.word):
                 name, _, inner = row.word.partition(".")
                 manifest = {"name": "p", name: {inner: "x"} if inner else "x"}
                 self.check(row, self.plugin_notes({".claude-plugin/plugin.json": json.dumps(manifest)}))
 
-    def test_each_place_of_a_plugin_is_told_as_its_row_says(self) -> None:
+    def test_each_folder_of_a_plugin_is_reported_as_in_its_row(self) -> None:
         folders = {"skills", "commands", "agents", "output-styles", "scripts", "bin", "workflows", "monitors", "themes"}
         for row in each_row("plugin-file"):
             with self.subTest(row.word):
@@ -199,7 +199,7 @@ class Told(ProjectTestCase):
         listed_plugins(str(self.project), notes)
         return notes
 
-    def test_each_field_of_a_marketplace_is_told_as_its_row_says(self) -> None:
+    def test_each_field_of_a_marketplace_is_reported_as_in_its_row(self) -> None:
         for row in each_row("marketplace"):
             with self.subTest(row.word):
                 name, _, inner = row.word.partition(".")
@@ -209,7 +209,7 @@ class Told(ProjectTestCase):
             with self.subTest(row.word):
                 self.check(row, self.market_notes({row.word: "x", "name": "a", "source": "./a"}))
 
-    def test_each_source_of_a_plugin_is_told_as_its_row_says(self) -> None:
+    def test_each_source_of_a_plugin_is_reported_as_in_its_row(self) -> None:
         own = {"./path": {"source": "./a"}, "name below pluginRoot": {"source": "a"}}
         for row in each_row("plugin-source"):
             with self.subTest(row.word):
@@ -219,7 +219,7 @@ class Told(ProjectTestCase):
                 no = f"plugins of the source {row.word} are not supported: {row.how}"
                 self.assertEqual([note.message for note in notes], [no] if row.state == "no" else [])
 
-    def test_each_variable_of_the_environment_is_told_as_its_row_says(self) -> None:
+    def test_each_variable_of_the_environment_is_reported_as_in_its_row(self) -> None:
         for row in each_row("environment"):
             with self.subTest(row.word):
                 self.write({"settings.json": json.dumps({"env": {row.word: "x"}})})
@@ -227,7 +227,7 @@ class Told(ProjectTestCase):
                 self.check(row, read.diagnostics)
                 self.assertEqual(read.env, {row.word: "x"})
 
-    def test_each_permission_mode_is_told_as_its_row_says(self) -> None:
+    def test_each_permission_mode_is_reported_as_in_its_row(self) -> None:
         for row in each_row("mode"):
             with self.subTest(row.word):
                 if row.state == "no":
@@ -235,7 +235,7 @@ class Told(ProjectTestCase):
                 else:
                     self.assertTrue(read_mode(row.word))
 
-    def test_words_of_nobody_are_left_to_whoever_looks_and_a_slip_of_the_pen_is_told(self) -> None:
+    def test_a_run_reports_a_mistyped_setting_and_no_other_unknown_one(self) -> None:
         self.write({"settings.json": '{"myOwn": 1, "permisions": {"allow": ["Bash"]}}'})
         notes = read_settings_file(str(self.project / "settings.json")).diagnostics
         self.assertEqual(len(notes), 2)
@@ -341,7 +341,7 @@ class Counts(ProjectTestCase):
 
 
 class Rules(unittest.TestCase):
-    def test_each_form_of_a_rule_counts_as_its_row_says(self) -> None:
+    def test_each_form_of_a_rule_works_as_in_its_row(self) -> None:
         from openagentic_sdk.parts.project.settings import SettingsRule
 
         for row in each_row("rule"):
@@ -381,7 +381,7 @@ class Hooks(unittest.TestCase):
         {"continue", "stopReason", "systemMessage", "suppressOutput", "terminalSequence", "decision", "reason"}
     )
 
-    def test_each_field_that_hooks_answer_counts_as_its_row_says(self) -> None:
+    def test_each_field_that_hooks_answer_works_as_in_its_row(self) -> None:
         for row in each_row("hook-output"):
             event, _, field = row.word.partition(".")
             with self.subTest(row.word):
@@ -399,7 +399,7 @@ class Hooks(unittest.TestCase):
                 counts = row.state in ("does", "narrower") or bool(after and "no effect here" in str(after))
                 self.assertEqual(after != before, counts)
 
-    def test_each_field_that_hooks_read_is_there_as_its_row_says(self) -> None:
+    def test_each_field_that_hooks_read_exists_as_in_its_row(self) -> None:
         from tests.project.test_whole_project import EVERY, OF_EVENT
 
         for row in each_row("hook-input"):
@@ -413,7 +413,7 @@ class Hooks(unittest.TestCase):
 
 
 class Texts(ProjectTestCase):
-    def test_each_variable_is_filled_as_its_row_says(self) -> None:
+    def test_each_variable_is_filled_as_in_its_row(self) -> None:
         names = {
             "CLAUDE_SESSION_ID",
             "CLAUDE_SKILL_DIR",
@@ -428,7 +428,7 @@ class Texts(ProjectTestCase):
                 filled = fill_arguments(fill_variables(text, values), "one two", names=("name",), first=1)
                 self.assertEqual(not filled.startswith(text), row.state in ("does", "narrower"))
 
-    def test_each_rule_of_memory_holds_as_its_row_says(self) -> None:
+    def test_each_rule_of_memory_holds_as_in_its_row(self) -> None:
         self.write(
             {
                 "../home/.claude/CLAUDE.md": "of the user @~/none",
@@ -470,14 +470,14 @@ class Texts(ProjectTestCase):
 
 
 class BuiltIn(RunTestCase):
-    def test_each_built_in_agent_is_there_as_its_row_says(self) -> None:
+    def test_each_built_in_agent_exists_as_in_its_row(self) -> None:
         names = [agent.name for agent in BUILT_IN_AGENTS]
         for row in each_row("built-in-agent"):
             with self.subTest(row.word):
                 self.assertEqual(row.word in names, row.state != "no")
         self.assertEqual(set(names) - {row.word for row in each_row("built-in-agent")}, set())
 
-    def test_each_command_that_edits_runs_as_its_row_says(self) -> None:
+    def test_each_command_that_edits_runs_as_in_its_row(self) -> None:
         self.write({"a.txt": "a", "empty/.keep": ""})
         (self.project / "empty/.keep").unlink()
         gate = PermissionGate(permission_mode="acceptEdits", workspace_roots=(str(self.project),))
@@ -487,7 +487,7 @@ class BuiltIn(RunTestCase):
                 outcome = gate.verdict("Bash", {"command": row.word}, context).outcome
                 self.assertEqual(outcome, "ask" if row.state == "no" else "allow")
 
-    def test_each_way_to_name_a_skill_works_as_its_row_says(self) -> None:
+    def test_each_way_to_name_a_skill_works_as_in_its_row(self) -> None:
         for place, name in (
             (".claude", "deploy"), ("apps/web/.claude", "deploy"), (".claude", "s1"), (".claude", "s2"), (".claude", "mine"),
             ("../home/.claude", "mine"),

@@ -38,7 +38,7 @@ class OrderTest(MemoryTestCase):
             with self.subTest(sources):
                 self.assertEqual(self.names(self.read(sources=sources)), expected)
 
-    def test_the_nearest_stands_last(self) -> None:
+    def test_the_nearest_file_comes_last(self) -> None:
         self.write(
             {
                 "managed/CLAUDE.md": "m", "home/.claude/CLAUDE.md": "u", "home/.claude/rules/r.md": "ur", "CLAUDE.md": "1",

@@ -81,7 +81,7 @@ class PluginTest(PluginTestCase):
         self.assertIn("notes:jot", found)
         self.assertIn("the plugin 'x@github' is not installed", found)
 
-    def test_check_says_what_a_plugin_brings_and_what_is_wrong(self) -> None:
+    def test_check_lists_the_contents_of_a_plugin_and_its_errors(self) -> None:
         code, out = self.command("check", str(self.market / "notes"))
         self.assertEqual(code, 0)
         for words in (
@@ -202,7 +202,7 @@ class MarketplaceTest(PluginTestCase):
         self.assertEqual(entries, ["plugin_document-skills_db"])
         self.assertEqual(project.plugins.diagnostics, ())
 
-    def test_an_entry_adds_to_a_manifest_that_says_what_its_plugin_brings(self) -> None:
+    def test_an_entry_adds_to_a_manifest_that_lists_its_plugins_contents(self) -> None:
         entry = {"name": "notes", "source": "./notes", "skills": "./extra", "commands": "./more"}
         own = {"name": "notes", "commands": ["./commands"]}
         extra = "---\nname: extra\ndescription: More.\n---\nDo.\n"
@@ -251,7 +251,7 @@ class MarketplaceTest(PluginTestCase):
         self.assertEqual(project.skills().skills, ())
         self.assertIn("changed since it was added", project.plugins.diagnostics[0].message)
 
-    def test_a_marketplace_of_the_project_brings_what_its_entries_say(self) -> None:
+    def test_a_marketplace_of_the_project_offers_the_plugins_of_its_entries(self) -> None:
         self.publish({"name": "arts", "source": "./", "strict": False, "skills": ["./skills/art"]})
         shutil.copytree(self.market, self.project / "market")
         source = {"source": {"source": "directory", "path": "./market"}}
@@ -282,7 +282,7 @@ class MarketplaceTest(PluginTestCase):
         ):
             self.assertIn(words, out)
 
-    def test_a_marketplace_without_a_folder_of_its_own_says_where_its_plugins_are(self) -> None:
+    def test_a_plugin_of_an_unsupported_source_is_an_error_that_names_the_source(self) -> None:
         self.publish({"name": "far", "source": {"source": "npm", "package": "a"}})
         code, out = self.command("add", str(self.market))
         self.assertEqual(code, 2)

@@ -58,7 +58,7 @@ class WithheldTest(RunTestCase):
         notices = [event for event in result.events if event.type == "system.notice"]
         return [notice.message for notice in notices if notice.code == "settings.withheld"]
 
-    def test_a_run_in_an_untrusted_project_says_in_one_line_what_waits_why_and_what_grants_it(self) -> None:
+    def test_a_run_in_an_untrusted_project_reports_in_one_line_what_awaits_trust_and_how_to_grant_it(self) -> None:
         self.write({".claude/settings.json": '{"permissions": {"allow": ["Bash(ls:*)"]}}'})
         (said,) = self.withheld()
         for words in ("asks for allow rules", "nobody has decided about", "`openagentic-sdk trust add` grants it"):
@@ -72,7 +72,7 @@ class WithheldTest(RunTestCase):
         self.assertIn("its files changed since it was trusted: .claude/commands/x.md", said)
         self.assertIn("openagentic-sdk trust add", said)
 
-    def test_files_that_changed_and_grant_by_themselves_are_told_without_settings_too(self) -> None:
+    def test_changed_files_that_grant_something_are_reported_without_settings_too(self) -> None:
         self.skill("deploy", allowed_tools="Bash(make:*)")
         self.assertEqual(self.withheld(), [])
         self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
@@ -80,7 +80,7 @@ class WithheldTest(RunTestCase):
         (said,) = self.withheld()
         self.assertIn("have ended, since its files changed since it was trusted: .claude/skills/deploy/SKILL.md", said)
 
-    def test_what_the_program_itself_says_is_not_answered_with_a_command(self) -> None:
+    def test_a_program_that_distrusts_the_project_is_not_advised_to_trust_it(self) -> None:
         self.write({".claude/settings.json": '{"env": {"A": "b"}}'})
         (said,) = self.withheld(trust_project=False)
         self.assertNotIn("trust add", said)

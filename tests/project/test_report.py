@@ -48,12 +48,12 @@ class DoctorTest(CommandTestCase):
     def rows(self, section: str) -> dict[str, tuple[bool | None, str, str]]:
         return {row["name"]: (row["works"], row["detail"], row["advice"]) for row in self.sections()[section]}
 
-    def test_a_project_without_files_has_nothing_to_tell(self) -> None:
+    def test_the_report_on_a_project_without_files_is_empty(self) -> None:
         code, out = self.command("doctor", "--project")
         self.assertEqual(code, 0)
         self.assertIn("contain no hooks, agents", out)
 
-    def test_an_untrusted_project_is_looked_at_as_if_it_were_trusted_and_says_how_to_trust_it(self) -> None:
+    def test_an_untrusted_project_is_reported_as_if_trusted_with_the_way_to_trust_it(self) -> None:
         self.settings(**hooks(("PreToolUse", "Bash", "true")))
         code, out = self.command("doctor", "--project")
         self.assertEqual(code, 0, out)
@@ -61,7 +61,7 @@ class DoctorTest(CommandTestCase):
         self.assertIn("openagentic-sdk trust add", out)
         self.assertIn("hooks: 1 of 1 work", out)
 
-    def test_hooks_that_never_fire_are_told_with_what_to_do(self) -> None:
+    def test_hooks_that_never_fire_are_reported_with_a_remedy(self) -> None:
         self.write({"there.py": ""})
         self.settings(
             **hooks(
@@ -99,7 +99,7 @@ class DoctorTest(CommandTestCase):
         self.assertIn(".claude/hooks/gone.py does not exist", rows["Stop"][1])
         self.assertIn("'no-such-program' does not exist", rows["SessionEnd"][1])
 
-    def test_agents_are_told_with_their_models_and_tools(self) -> None:
+    def test_agents_are_reported_with_their_models_and_tools(self) -> None:
         agent = "---\nname: {0}\ndescription: d\n{1}\n---\nDo."
         for name, fields in (
             ("plain", ""),
@@ -120,7 +120,7 @@ class DoctorTest(CommandTestCase):
         self.assertFalse(rows["empty"][0])
         self.assertFalse(rows["apart"][0])
 
-    def test_commands_in_texts_are_told_with_what_stops_them(self) -> None:
+    def test_commands_in_texts_are_reported_with_what_stops_them(self) -> None:
         text = "---\ndescription: d\nallowed-tools: {0}\n---\nNow: !`{1}`"
         self.write(
             {
@@ -138,7 +138,7 @@ class DoctorTest(CommandTestCase):
         self.settings(enableSkillShellExecution=True)
         self.assertNotIn("all of them", self.rows("commands in text"))
 
-    def test_rules_that_match_nothing_servers_and_words_are_told_once(self) -> None:
+    def test_rules_that_match_nothing_servers_and_unknown_words_are_reported_once(self) -> None:
         (self.project / "src").mkdir()
         self.settings(
             permissions={
@@ -168,7 +168,7 @@ class DoctorTest(CommandTestCase):
 
 
 class WhyTest(CommandTestCase):
-    def test_each_kind_of_name_says_where_it_leads(self) -> None:
+    def test_each_kind_of_name_is_reported_with_its_target(self) -> None:
         self.skill("deploy", allowed_tools="Bash(make:*)")
         self.write(
             {
@@ -207,7 +207,7 @@ class WhyTest(CommandTestCase):
         self.assertEqual(code, 2)
         self.assertIn("did you mean deploy", out)
 
-    def test_what_waits_for_trust_says_so(self) -> None:
+    def test_an_entry_that_waits_for_trust_is_marked(self) -> None:
         self.settings(**hooks(("PreToolUse", "Bash", "true")))
         self.assertIn("openagentic-sdk trust add", self.command("why", "PreToolUse")[1])
         data = json.loads(self.command("why", "PreToolUse", "--json")[1])

@@ -70,7 +70,7 @@ class SettingsTest(ProjectTestCase):
         self.assertEqual((settings.model, settings.values["x"], settings.env["A"]), ("managed",) * 3)
         self.assertEqual(sorted(settings.env), ["A", "local", "managed", "project", "user"])
 
-    def test_lists_are_joined_and_say_where_each_rule_stands(self) -> None:
+    def test_lists_are_joined_and_name_the_file_of_each_rule(self) -> None:
         settings = self.read(
             project={"permissions": {"allow": ["Read", "Grep"], "deny": ["Bash"]}, "list": [1]},
             user={"permissions": {"allow": ["Read", "Glob"]}, "list": [1, 2]},

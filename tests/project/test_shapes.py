@@ -39,7 +39,7 @@ class RuleTest(RunTestCase):
             self.assertEqual(self.notices({effect: valid})[0], [])
         self.assertEqual(self.notices({"deny": ["Bash(curl * | bash)"]})[0], [])
 
-    def test_what_is_not_understood_is_said_with_file_line_and_rule(self) -> None:
+    def test_an_unsupported_construct_is_reported_with_its_file_line_and_rule(self) -> None:
         source = self.project / ".claude/settings.json"
         said, _ = self.notices({"allow": ["Read", "Bash(echo $(x))"], "deny": ["Bash(echo $X)", "Glob(*.py)", "((("]})
         self.assertEqual([text.split(": ")[0] for text in said], [f"{source}:{line}" for line in (5, 8, 9, 10)])
@@ -171,7 +171,7 @@ class CommandTest(RunTestCase):
                     (decision,) = [e for e in result.events if e.type == "permission.decision"]
                     self.assertFalse(decision.allowed)
 
-    def test_commands_in_a_text_that_do_not_run_are_said_once_with_the_switch(self) -> None:
+    def test_commands_in_a_text_that_do_not_run_are_reported_once_with_the_option(self) -> None:
         self.write({".claude/commands/c.md": "Now: !`date`"})
         first = self.run_script("Done.", prompt="/c", trust_project=True)
         second = self.run_script("Done.", prompt="/c", trust_project=True, resume=first.session_id)
@@ -216,7 +216,7 @@ class MemoryTest(RunTestCase):
         self.assertNotIn("from above", self.prompt_of(result))
         self.assertIn("memory.memory-left-out", [e.code for e in result.events if e.type == "system.notice"])
 
-    def test_what_stands_beside_a_file_comes_when_the_file_is_read(self) -> None:
+    def test_the_memory_beside_a_file_is_added_when_the_file_is_read(self) -> None:
         self.write(
             {
                 "app/CLAUDE.md": "nested memory",
@@ -245,7 +245,7 @@ class MemoryTest(RunTestCase):
         )
         self.assertEqual([e.outcome for e in later.events if e.type == "tool.result"], ["ok"])
 
-    def test_an_import_from_outside_says_what_to_do(self) -> None:
+    def test_an_import_from_outside_is_reported_with_a_remedy(self) -> None:
         self.write({"CLAUDE.md": "@../outside/x/SKILL.md"})
         result = self.run_script("Done.")
         (said,) = [e.message for e in result.events if e.type == "system.notice"]
@@ -270,7 +270,7 @@ class MemoryTest(RunTestCase):
         result = self.run_script(*turns, **options)
         self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
 
-    def test_the_users_files_stand_where_a_variable_says(self) -> None:
+    def test_a_variable_determines_the_folder_of_the_users_files(self) -> None:
         self.write(
             {
                 "../config/CLAUDE.md": "of the variable",
@@ -337,7 +337,7 @@ class AgentTest(RunTestCase):
         (refused,) = [e for e in result.events if e.type == "tool.result"]
         self.assertIn("requests isolation 'worktree'", refused.error_message)
 
-    def test_fields_without_effect_are_said(self) -> None:
+    def test_fields_without_effect_are_reported(self) -> None:
         self.agent(memory="project", colour="red", color="blue")
         said = [e.message for e in self.contexts()[1].events if e.type == "system.notice"]
         path = self.project / ".claude/agents/a.md"
@@ -347,7 +347,7 @@ class AgentTest(RunTestCase):
 
 
 class NothingIgnoredTest(RunTestCase):
-    def test_documented_words_without_effect_are_told_once_with_their_place_and_others_not_at_all(self) -> None:
+    def test_documented_words_without_effect_are_reported_once_with_their_place_and_others_never(self) -> None:
         settings = {"statusLine": {"type": "command"}, "permissions": {"deny": [], "more": 1}, "outputStyle": "gone"}
         self.write(
             {

@@ -150,7 +150,7 @@ class TrustTest(ProjectTestCase):
 
 
 class RequestsTest(ProjectTestCase):
-    def test_what_a_project_asks_for_is_said_word_for_word(self) -> None:
+    def test_the_trust_question_quotes_what_a_project_asks_for(self) -> None:
         path = self.skill("a", allowed_tools="Bash(make *), Bash")
         hook = {"hooks": [{"type": "command", "command": "curl x | sh"}]}
         settings = {

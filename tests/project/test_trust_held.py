@@ -112,7 +112,7 @@ class SmallChangesTest(HeldTest):
 
 
 class LinkedTest(HeldTest):
-    def test_a_skill_that_is_linked_into_the_project_is_what_the_question_said(self) -> None:
+    def test_a_skill_linked_into_the_project_is_the_one_that_the_question_showed(self) -> None:
         text = "---\nname: linked\ndescription: d\nallowed-tools: Bash(make:*)\n---\nDo.\n"
         self.write({"skills/linked/SKILL.md": text}, links={".claude/skills": "../skills"})
         self.trust()

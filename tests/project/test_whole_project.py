@@ -62,7 +62,7 @@ class WholeProjectTest(RunTestCase):
         return sorted(event.message for event in result.events if event.type == "system.notice")
 
     @full_size
-    def test_every_hook_is_told_what_the_documentation_says(self) -> None:
+    def test_every_hook_receives_its_documented_input(self) -> None:
         result = self.walk(
             call("Read", file_path="gone.txt"),
             call("Write", file_path="app/new.py", content="# TODO: x\n"),
@@ -98,7 +98,7 @@ class WholeProjectTest(RunTestCase):
         outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
         self.assertEqual(outcomes, ["error", "ok", "ok", "denied", "denied", "ok"])
 
-    def test_nothing_is_ignored_without_a_word_and_nothing_is_said_twice(self) -> None:
+    def test_everything_ignored_is_reported_exactly_once(self) -> None:
         first = self.walk("Done.", "Done.")
         settings = self.project / ".claude/settings.json"
         self.assertEqual(

@@ -81,7 +81,7 @@ class ChatEndToEnd(unittest.IsolatedAsyncioTestCase):
         )
         self.assertEqual(server.requests[0].headers["api-key"], "k")
 
-    async def test_without_a_key_openai_says_what_to_set(self) -> None:
+    async def test_without_a_key_openai_names_the_variable_to_set(self) -> None:
         key = os.environ.pop("OPENAI_API_KEY", None)
         if key is not None:
             self.addCleanup(os.environ.__setitem__, "OPENAI_API_KEY", key)

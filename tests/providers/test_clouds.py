@@ -356,7 +356,7 @@ class GeminiForms(unittest.TestCase):
         contents = self.prepare([{"role": "user", "content": "?"}, assistant, result])["contents"]
         self.assertNotIn("thoughtSignature", json.dumps(contents))
 
-    def test_results_stand_in_a_turn_of_their_own(self) -> None:
+    def test_results_are_in_a_turn_of_their_own(self) -> None:
         calls = [
             {"id": name, "type": "function", "function": {"name": "Read", "arguments": "{}"}} for name in ("a", "b")
         ]

@@ -259,7 +259,7 @@ class CutWhereTheyAreRead(unittest.TestCase):
                 self.assertTrue(is_part(cut, whole), f"{protocol}/{name} cut at {place}: {cut} of {whole}")
         self.assertGreater(seen, 50, "cuts after the end of a call that runs")
 
-    def test_the_whole_streams_run_what_they_say(self) -> None:
+    def test_calls_of_complete_streams_run(self) -> None:
         path = json.loads(PATH)
         look, wipe = ("look", path), ("wipe", path)
         others: dict[str, Ran] = {
@@ -429,7 +429,7 @@ class CutInRuns(unittest.IsolatedAsyncioTestCase):
             for how in ("by its framing", "with the connection"):
                 self.assertEqual(await self.run_over(server, "chat", cut, how, {"wipe"}), [("wipe", {})])
 
-    async def test_a_stream_says_that_it_was_cut(self) -> None:
+    async def test_a_truncated_stream_is_reported(self) -> None:
         cut = sse(piece(0, "look", PATH, "tool_calls"), piece(1, "wipe"), done=False)
         provider = OpenAICompatibleProvider(base_url="http://h", stream_transport=lambda url, headers, payload: cut)
         with self.assertRaisesRegex(IncompleteResponseError, r"end marker"):

@@ -241,7 +241,7 @@ class Vendors(unittest.TestCase):
         for vendor in VENDORS:
             self.assertIs(accepted(vendor, plain).parameters, plain)
 
-    def test_what_is_left_out_is_said_in_the_descriptions(self) -> None:
+    def test_omitted_keywords_are_stated_in_the_descriptions(self) -> None:
         schema = {
             "type": "object",
             "properties": {"from": {"type": "string", "format": "uri", "description": "whence"}, "at[0]": {"const": 1}},

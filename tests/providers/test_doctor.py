@@ -75,7 +75,7 @@ class Doctor(unittest.TestCase):
             set(works), {"reachable", "models", "plain answer", "streaming", "tool call", "parallel calls", "reasoning"}
         )
 
-    def test_an_endpoint_without_tools_is_not_enough_and_the_table_says_so(self) -> None:
+    def test_an_endpoint_without_tools_fails_in_the_table(self) -> None:
         with Server(only_text) as server:
             code, text = examine("--base-url", server.url + "/v1", "--model", "m")
         self.assertEqual(code, 1)
@@ -89,7 +89,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("--model", text)
 
-    def test_without_an_endpoint_it_tells_of_this_machine_and_this_project(self) -> None:
+    def test_without_an_endpoint_it_reports_on_this_machine_and_this_project(self) -> None:
         code, text = examine("--json")
         found = json.loads(text)
         self.assertEqual((code, found["base_url"], found["works"], found["findings"]), (0, None, None, []))
@@ -133,7 +133,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual({one.headers["authorization"] for one in server.requests}, {"Bearer sk-test"})
         self.assertNotIn("sk-test", text)
 
-    def test_each_endpoint_that_the_environment_names_is_told_with_what_is_missing(self) -> None:
+    def test_each_endpoint_that_the_environment_names_is_listed_with_what_it_lacks(self) -> None:
         with tempfile.TemporaryDirectory() as home:
             token = Path(home, "token")
             token.write_text("t")

@@ -208,7 +208,7 @@ class RetriesInTheMiddle(unittest.IsolatedAsyncioTestCase):
             output = await self.provider(server).complete(model="m", messages=[{"role": "user", "content": "x"}])
         self.assertEqual(output.assistant_text, "Good")
 
-    async def test_a_stream_says_that_what_came_is_void(self) -> None:
+    async def test_a_stream_reports_that_its_earlier_pieces_are_void(self) -> None:
         answers = [sse(delta("Half"), done=False), GOOD]
         with Server(lambda c, r: c.stream(answers.pop(0))) as server:
             stream = self.provider(server, RetryPolicy()).stream(model="m", messages=[{"role": "user", "content": "x"}])

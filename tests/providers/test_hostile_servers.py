@@ -422,7 +422,7 @@ class SentencesOfErrors(HostileCase):
             lambda c, r: c.reply(f"not {KEY}".encode()), ProviderResponseError, "it sent 'not .hidden.'"
         )
 
-    async def test_a_head_that_is_too_large_is_told_as_such(self) -> None:
+    async def test_a_response_head_that_is_too_large_is_reported_as_such(self) -> None:
         many = b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(1000)) + b"\r\n"
         await self.ends_with(
             lambda c, r: c.send(many), ProviderResponseError, "HTTPException: got more than 100 headers"
@@ -430,7 +430,7 @@ class SentencesOfErrors(HostileCase):
         long = b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"
         await self.ends_with(lambda c, r: c.send(long), ProviderResponseError, "LineTooLong: got more than 65536 bytes")
 
-    async def test_what_is_too_long_says_what_helps(self) -> None:
+    async def test_an_answer_that_is_too_long_names_a_remedy(self) -> None:
         too_long = b'{"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}'
         for status, body, told in (
             ("400 Bad Request", too_long, "use a model with a larger one, or start a new session"),
@@ -733,7 +733,7 @@ class Proxies(HostileCase):
                     await ask(OpenAICompatibleProvider(base_url=f"{scheme}://model.invalid/v1", api_key=KEY, http=http))
                 self.assertFalse(raised.exception.retryable)
 
-    async def test_a_page_and_a_missing_version_in_the_path_are_told(self) -> None:
+    async def test_a_web_page_and_a_missing_version_in_the_path_are_reported(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             if request.path.startswith("/page"):
                 connection.reply(b"<!doctype html><title>Welcome to nginx</title>", Content_Type="text/html")

@@ -232,7 +232,7 @@ class TimeLimits(WithEnvironment):
                 await task
             self.assertTrue(gone.wait(120))
 
-    async def test_early_hints_stand_before_the_answer(self) -> None:
+    async def test_early_hints_before_the_answer_are_skipped(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head("103 Early Hints", Link="</a.css>; rel=preload")
             connection.head("102 Processing")

@@ -96,7 +96,7 @@ class PartsInEachForm(unittest.TestCase):
         with self.assertRaisesRegex(OptionsError, "narrator"):
             payload_of(deepseek, {"role": "narrator", "content": "x"})
 
-    def test_pictures_in_results_stand_where_the_protocol_lets_them(self) -> None:
+    def test_pictures_in_results_are_sent_where_the_protocol_allows_them(self) -> None:
         call = {"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
         conversation = [
             {"role": "user", "content": "Look."},
@@ -325,7 +325,7 @@ class WhatAnAnswerSays(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="x", options=options)
         self.assertEqual((result.final_text, result.cost_usd), ("Hi", None))
 
-    async def test_a_notice_is_a_warning_and_stands_in_the_log(self) -> None:
+    async def test_a_notice_is_a_warning_and_an_event_in_the_log(self) -> None:
         chunks = [
             {"type": "message_start", "message": {"id": "m", "content": []}},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}},

@@ -105,7 +105,7 @@ class Settings(unittest.TestCase):
         }
         self.assertEqual(payload, expected)
 
-    def test_the_output_limit_has_the_name_that_the_endpoint_knows(self) -> None:
+    def test_the_output_limit_has_the_name_that_the_endpoint_expects(self) -> None:
         self.assertEqual(build(quirks=OPENAI, max_tokens=5)["max_completion_tokens"], 5)
         self.assertEqual(build(quirks=LOCAL, max_tokens=5)["max_tokens"], 5)
 
@@ -185,7 +185,7 @@ class Repairs(unittest.TestCase):
         ]
         self.assertEqual(self.repaired(*messages, user("go on")), [*messages, user("go on")])
 
-    def test_a_call_without_a_result_gets_one_that_says_so(self) -> None:
+    def test_a_call_without_a_result_gets_one_that_states_it_is_missing(self) -> None:
         repaired = self.repaired(user(), assistant(call("a"), call("b")), result("b"), user("and?"))
         self.assertEqual(repaired[2:], [result("a", NO_RESULT), result("b"), user("and?")])
 
@@ -197,7 +197,7 @@ class Repairs(unittest.TestCase):
         repaired = self.repaired(result("x"), user(), assistant(call("a")), result("a", "1"), result("a", "2"))
         self.assertEqual(repaired[2:], [result("a", "1")])
 
-    def test_ids_used_twice_are_told_apart(self) -> None:
+    def test_duplicate_ids_are_made_unique(self) -> None:
         turn = [assistant(call("0")), result("0", "first"), assistant(call("0")), result("0", "second")]
         repaired = self.repaired(*turn)
         first, second = repaired[0]["tool_calls"][0]["id"], repaired[2]["tool_calls"][0]["id"]
@@ -298,7 +298,7 @@ class Repairs(unittest.TestCase):
         encoded = encode_request(payload)
         self.assertEqual(json.loads(encoded)["messages"][0]["content"], "a\ufffdb 😀")
 
-    def test_what_json_cannot_say_is_refused(self) -> None:
+    def test_a_value_without_a_json_form_is_refused(self) -> None:
         for value in (float("nan"), object(), b"x"):
             with self.assertRaisesRegex(OptionsError, "JSON"):
                 encode_request({"x": value})
@@ -325,7 +325,7 @@ class MessagesRequests(unittest.TestCase):
     def provider(self, **options: Any) -> AnthropicProvider:
         return AnthropicProvider(base_url="https://h", api_key="k", **options)
 
-    def test_results_stand_first_in_the_user_turn_behind_their_calls(self) -> None:
+    def test_results_come_first_in_the_user_turn_after_their_calls(self) -> None:
         payload = prepared(self.provider(cache_ttl=None), CONVERSATION, [tool("Read"), tool("Glob")])
         self.assertEqual(payload["system"], [{"type": "text", "text": "s"}])
         self.assertEqual([turn["role"] for turn in payload["messages"]], ["user", "assistant", "user"])
@@ -338,7 +338,7 @@ class MessagesRequests(unittest.TestCase):
         self.assertEqual(payload["tools"][0]["input_schema"], {"type": "object", "properties": {}})
         self.assertGreater(payload["max_tokens"], 0)
 
-    def test_cache_marks_stand_at_the_ends_and_are_at_most_four(self) -> None:
+    def test_cache_marks_are_at_the_ends_and_at_most_four(self) -> None:
         payload = prepared(self.provider(), CONVERSATION * 3, [tool("Read"), tool("Glob")])
         self.assertEqual(json.dumps(payload).count("cache_control"), 4)
         self.assertIn("cache_control", payload["messages"][-1]["content"][-1])
@@ -395,7 +395,7 @@ class ResponsesRequests(unittest.TestCase):
         payload = OpenAIResponsesProvider(api_key="k").prepare("gpt-4o", said, (), stream=False)[0]
         self.assertEqual([item["role"] for item in payload["input"]], ["user", "assistant"])
 
-    def test_the_key_of_a_sessions_cache_goes_to_the_vendor_that_knows_it_only(self) -> None:
+    def test_the_key_of_a_sessions_cache_goes_only_to_the_vendor_that_supports_it(self) -> None:
         state = ProviderSession("alike")
         for provider, known in (
             (OpenAIResponsesProvider(api_key="k"), True),

@@ -172,7 +172,7 @@ class RetryTable(unittest.TestCase):
             return str(raised)
         return ""
 
-    def test_an_endpoint_that_wants_more_than_the_policy_allows_is_told_of(self) -> None:
+    def test_a_delay_longer_than_the_policy_allows_is_reported(self) -> None:
         text = asyncio.run(self._told(status(429, {"retry-after": "3600"})))
         self.assertIn("a delay of 3600 s, longer than max_retry_after_s (120 s)", text)
 
@@ -266,7 +266,7 @@ class Breaking(unittest.IsolatedAsyncioTestCase):
             await collect(breaking)
         self.assertEqual(len(provider.asked), 6)
 
-    async def test_a_caller_who_stops_says_nothing_about_the_endpoint(self) -> None:
+    async def test_a_caller_who_stops_does_not_count_as_a_failure_of_the_endpoint(self) -> None:
         breaker = CircuitBreaker("e", limit=1)
         stream = BreakingProvider(Answers("hello"), breaker).stream(model="m", messages=[])
         await anext(stream)

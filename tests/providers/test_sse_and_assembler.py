@@ -152,7 +152,7 @@ class ThinkTags(unittest.TestCase):
 
 
 class StreamEventsOfOtherProviders(unittest.TestCase):
-    def test_a_dict_and_an_object_of_any_class_say_as_much_as_an_event(self) -> None:
+    def test_a_dict_and_an_object_of_any_class_are_read_like_an_event(self) -> None:
         call = ToolCall("c1", "Read", {"a": 1}, "{", {"e": 1}, {"type": "program"})
         values: dict[str, Any] = {"tool_call": call, "delay_s": 2.5, "attempt": 3, "mid_answer": True, "refusal": True}
         values |= {"complete": False, "record_raw": True, "tool_calls": [call], "cost_usd": 0.5}

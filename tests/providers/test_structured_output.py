@@ -153,7 +153,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
         whole = {"$schema": "x", **OPEN["a map"]}
         self.assertEqual(read_output_schema(whole).response_format()["json_schema"]["schema"], OPEN["a map"])
 
-    def test_what_is_asserted_of_one_value_is_told_and_checked_here(self) -> None:
+    def test_assertions_about_one_value_are_described_and_checked_here(self) -> None:
         table: list[tuple[dict[str, Any], Any]] = [
             ({"type": "string", "minLength": 3}, "ab"),
             ({"type": "string", "pattern": "^a"}, "b"),
@@ -189,7 +189,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
             self.assertEqual([key for key in sent if key in schema], [key for key in schema if key in sent])
 
     @full_size
-    def test_every_value_of_a_schema_can_be_said_in_its_strict_form_and_comes_back_the_same(self) -> None:
+    def test_every_value_of_a_schema_survives_the_round_trip_through_its_strict_form(self) -> None:
         chance = random.Random(29)
         strict_forms = 0
         for _ in range(sized(150, 500, 20_000)):
@@ -402,7 +402,7 @@ class Values(unittest.TestCase):
         for text in ('{"value": 1}', '{"value": {"value": 1}}'):
             self.assertEqual(named.read_text(text), {"value": 1})
 
-    def test_what_does_not_fit_says_where(self) -> None:
+    def test_an_invalid_value_is_reported_with_its_path(self) -> None:
         schema: Any = read_output_schema(City)
         for text, message in (
             ("no idea", "no JSON"),

@@ -95,14 +95,14 @@ class Miniatures(unittest.TestCase):
         return list(checked.habits)
 
     @full_size
-    def test_each_habit_alone_is_told_and_read_as_it_was_meant(self) -> None:
+    def test_each_habit_alone_is_reported_and_read_as_intended(self) -> None:
         for vendor, profile in PROFILES.items():
             for habit in profile["habits"].keys() - APART:
                 for protocol in drawn(sorted(protocols_of(habit)), 2):
                     with self.subTest(vendor=vendor, habit=habit, protocol=protocol):
                         self.assertIn(habit, self.check(profile["hosts"][0], protocol, {habit}))
 
-    def test_all_habits_of_a_vendor_at_once_are_told_and_none_is_new(self) -> None:
+    def test_all_habits_of_a_vendor_together_are_reported_and_none_is_new(self) -> None:
         for vendor, profile in PROFILES.items():
             habits = profile["habits"].keys() - APART
             for protocol in {one for habit in habits for one in protocols_of(habit)}:
@@ -131,7 +131,7 @@ class Miniatures(unittest.TestCase):
                 self.assertIn(habit, checked.habits)
                 self.assertEqual([one.kind for one in checked.differences if one.kind in ("cut", "bytes")], [])
 
-    def test_a_habit_that_a_profile_does_not_have_is_told_with_its_vendor(self) -> None:
+    def test_a_habit_missing_from_a_profile_is_reported_with_its_vendor(self) -> None:
         checked = check_exchange(exchange("api.groq.com", answer("chat", {"finish repeats"}, "Hi.")))
         assert checked is not None
         self.assertEqual((checked.vendor, checked.new_habits), ("groq", ["finish repeats"]))

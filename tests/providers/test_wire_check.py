@@ -179,7 +179,7 @@ class Recordings(unittest.TestCase):
             with self.subTest(name), self.assertRaisesRegex(OptionsError, told):
                 list(read_recording(self.place(name, text)))
 
-    def test_a_folder_is_checked_file_by_file_and_the_exit_code_tells(self) -> None:
+    def test_a_folder_is_checked_file_by_file_and_sets_the_exit_code(self) -> None:
         for name, (text, _) in RECORDINGS.items():
             self.place(name, text)
         code, said = self.command(str(self.folder))
@@ -210,7 +210,7 @@ class Differences(unittest.TestCase):
             with self.subTest(body):
                 self.assertIsNone(check_exchange(exchange(body)))
 
-    def test_an_answer_that_is_not_whole_is_told_and_is_no_difference(self) -> None:
+    def test_an_incomplete_answer_is_reported_and_is_no_difference(self) -> None:
         checked = check_exchange(exchange(stream(chunk(content="Hel"), end="")))
         assert checked is not None
         self.assertEqual(checked.differences, [])

@@ -59,7 +59,7 @@ class RebuildTest(unittest.TestCase):
         )
         self.assertEqual([m.get("content") for m in rebuild_messages(events)[2:]], ["1", "2"])
 
-    def test_a_call_without_a_result_gets_one_that_says_so(self):
+    def test_a_call_without_a_result_gets_one_that_states_it_is_missing(self):
         messages = rebuild_messages(numbered(UserMessage("hi"), ToolUse("a", "R", {}), UserMessage("and?")))
         self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "user"])
         self.assertEqual(messages[2]["content"], NO_RESULT)

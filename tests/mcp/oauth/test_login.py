@@ -82,7 +82,7 @@ class LoginTest(LoginCase):
         self.assertEqual(stat.S_IMODE(os.stat(file).st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(os.stat(self.folder).st_mode), 0o700)
 
-    async def test_a_run_asks_nobody_and_says_what_to_do(self) -> None:
+    async def test_a_run_asks_nobody_and_reports_what_to_do(self) -> None:
         self.assertIn("`openagentic-sdk mcp login srv`", await self.refusal(self.oauth()))
 
     async def test_a_token_is_renewed_before_it_ends(self) -> None:
@@ -184,7 +184,7 @@ class LoginTest(LoginCase):
         self.assertEqual(found, [200] * 5)
         self.assertEqual(self.place.paths().count("/token"), 2)
 
-    async def test_an_issuer_that_has_forgotten_us_is_told_anew(self) -> None:
+    async def test_a_client_that_its_issuer_forgot_registers_again(self) -> None:
         person = Person(self.place)
         await self.request(self.oauth(person))
         self.place.clients = {"client-0": "somebody else"}
@@ -221,7 +221,7 @@ class LoginTest(LoginCase):
         with self.assertRaisesRegex(McpAuthError, "mcp login srv --scope 'read write admin'"):
             await self.oauth().refused(403, 'Bearer error="insufficient_scope", scope="admin"')
 
-    async def test_what_a_person_is_told_to_type_holds_nothing_that_a_shell_would_run(self) -> None:
+    async def test_a_command_that_a_person_is_to_type_contains_nothing_else_that_a_shell_would_run(self) -> None:
         with self.assertRaises(McpAuthError) as caught:
             await self.oauth().refused(403, 'Bearer error="insufficient_scope", scope="a\'; id; $(id) \x1b[2J"')
         command = str(caught.exception).rpartition(": ")[2].strip("`")
@@ -250,13 +250,13 @@ class LoginTest(LoginCase):
         self.assertNotIn("access-", "".join(file.read_text() for file in self.folder.iterdir()))
         self.assertIn("mcp login", await self.refusal(self.oauth()))
 
-    async def test_nowhere_to_keep_a_login_is_said_and_memory_does(self) -> None:
+    async def test_a_login_that_cannot_be_saved_is_an_error_unless_it_is_kept_in_memory(self) -> None:
         self.folder.parent.joinpath("tokens").write_text("in the way")
         with self.assertRaisesRegex(McpAuthError, "tokens"):
             await self.request(self.oauth(Person(self.place)))
         self.assertEqual(await self.request(self.oauth(Person(self.place), kept=False)), 200)
 
-    async def test_a_damaged_file_is_said_and_stays(self) -> None:
+    async def test_a_damaged_file_is_reported_and_left_unchanged(self) -> None:
         await self.request(self.oauth(Person(self.place)))
         (file,) = self.folder.glob("*.json")
         for text in ("{", '{"login": []}', '{"login": {"issuer": "i", "issuers": {"i": {"tokens": {"access": 1}}}}}'):
@@ -369,7 +369,7 @@ class HostileTest(LoginCase):
             thread.join()
         self.assertLess(time.monotonic() - began, 60)
 
-    async def test_no_secret_stands_in_an_error(self) -> None:
+    async def test_no_error_contains_a_secret(self) -> None:
         oauth = self.oauth(Person(self.place))
         await self.request(oauth)
         (file,) = self.folder.glob("*.json")
@@ -428,7 +428,7 @@ class BrowserTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(McpAuthError, "was not completed"):
                 await landing.go("https://i/", "mine")
 
-    async def test_a_prescribed_port_that_is_taken_is_said_and_a_wish_is_not_needed(self) -> None:
+    async def test_a_prescribed_port_in_use_is_an_error_and_a_preferred_one_is_replaced(self) -> None:
         browser = LoopbackBrowser(lambda line: None, open_url=None)
         async with browser(None, None) as first:
             port = int(first.redirect_uri.split(":")[2].split("/")[0])

@@ -238,7 +238,7 @@ class RequestTest(unittest.TestCase):
 
 
 class SettingsTest(unittest.TestCase):
-    def test_settings_are_checked_and_say_no_secret(self) -> None:
+    def test_settings_are_checked_and_their_errors_contain_no_secret(self) -> None:
         self.assertEqual(read_settings("s", None), {})
         self.assertEqual(read_settings("s", {"clientId": "c", "callbackPort": None}), {"clientId": "c"})
         for wrong in ({"clientId": ""}, {"callbackPort": True}, {"callbackPort": 70000}, {"clientMetadataUrl": "http://x/y"},
