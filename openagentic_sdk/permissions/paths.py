@@ -73,7 +73,7 @@ class LinkFollower:
         self._targets: dict[str, str | None] = {}
         self._real: dict[str, bool] = {}
         self._places: dict[tuple[str, str], Places] = {}
-        self._names: dict[str, list[str]] = {}
+        self._names: dict[str, tuple[list[str], list[str]]] = {}
 
     def follow(self, path: str, cwd: str) -> Places:
         """Resolve `path` from the folder `cwd`."""
@@ -99,26 +99,29 @@ class LinkFollower:
         # Listed as a possible expansion in any case, because the bash that will run it may be older than 5.2.
         climbing = "/".join(".." if part[:1] == "." and _matching([".."], part) else part for part in parts)
         paths = ["/" if plain.startswith("/") else ""]
-        for part in filter(None, parts):
+        names = [part for part in parts if part]
+        for at, part in enumerate(names):
             above = [f"{path}/" if path[-1:] not in ("", "/") else path for path in paths]
             if IS_GLOB.search(part):
-                paths = [f"{path}{name}" for path in above for name in self._entries(os.path.join(cwd, path), part)]
+                enters = at + 1 < len(names) or plain.endswith("/")
+                found = [(path, self._entries(os.path.join(cwd, path), part, enters=enters)) for path in above]
+                paths = [f"{path}{name}" for path, entries in found for name in entries]
             else:
+                count_steps(_LOOK_STEPS * len(above))
                 paths = [f"{path}{part}" for path in above if os.path.lexists(os.path.join(cwd, path, part))]
         if plain.endswith("/"):
+            count_steps(_LOOK_STEPS * len(paths))
             paths = [f"{path}/" for path in paths if os.path.isdir(os.path.join(cwd, path))]
         expansion = paths if climbing == plain else [climbing, *paths]
         return None if len(expansion) > most else tuple(expansion)
 
-    def _entries(self, folder: str, pattern: str) -> list[str]:
-        """The names in a folder, listed once, that one part of a glob matches."""
+    def _entries(self, folder: str, pattern: str, *, enters: bool) -> list[str]:
+        """The names in a folder, listed once, that one part of a glob matches; with `enters`, only folders and links."""
         if folder not in self._names:
-            try:
-                self._names[folder] = os.listdir(folder)
-            except (OSError, ValueError):  # not a folder, or not accessible
-                self._names[folder] = []
-        names = self._names[folder]
-        count_steps(10 + len(names) // 4)
+            self._names[folder] = _listed(folder)
+        every_name, folders = self._names[folder]
+        names = folders if enters else every_name
+        count_steps(10 + len(every_name) // 4)
         return [name for name in _matching(names, pattern) if pattern[0] == "." or name[0] != "."]
 
     def _target(self, path: str) -> str | None:
@@ -191,12 +194,32 @@ class LinkFollower:
         return at or "/", passed
 
 
+def _listed(folder: str) -> tuple[list[str], list[str]]:
+    """The names in a folder, and those of them that are folders or links; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as scan:
+            entries = list(scan)
+    except (OSError, ValueError):
+        return [], []
+    return [entry.name for entry in entries], [entry.name for entry in entries if _may_enter(entry)]
+
+
+def _may_enter(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link, or cannot be examined."""
+    try:
+        return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return True
+
+
 def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part and part != "."]
 
 
 # Represents a name that leads nowhere; no link can contain it.
 _MISSING = "\0missing"
+# One look at a path, in steps of a decision.
+_LOOK_STEPS = 5
 
 
 def _matching(names: Sequence[str], pattern: str) -> list[str]:

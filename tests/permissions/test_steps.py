@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import unittest
+from collections.abc import Container
 from typing import Any
 
 from openagentic_sdk.permissions.decide import fits_rule
 from openagentic_sdk.permissions.hold import steps
+from openagentic_sdk.permissions.paths import LinkFollower
 
 from ..size import full_size
 from .workspace import WorkspaceTestCase
@@ -42,13 +44,35 @@ class Steps(WorkspaceTestCase):
                 with self.subTest(line[:40], mode=mode):
                     self.assertLess(self._calls(gate, line), 250_000)
 
-    def _calls(self, gate: Any, command: str) -> int:
-        """How many functions a decision calls."""
+    @full_size
+    def test_the_files_of_a_large_folder_are_listed_and_not_looked_at_one_by_one(self) -> None:
+        for n in range(1_000):
+            (self.root / f"file{n}").touch()
+        gate = self.gate(deny=["Read(**/.env)"])
+        for line in ("ls */x", "ls */", "cat */*/x", "find . -name x", "ls -R"):
+            with self.subTest(line):
+                self.assertLess(self._calls(gate, line, only=("stat", "lstat")), 200)
+
+    @full_size
+    def test_each_folder_that_a_wildcard_leads_into_counts(self) -> None:
+        for n in range(1_000):
+            (self.root / f"folder{n}").mkdir()
+        for pattern in ("*/x", "*/"):
+            with self.subTest(pattern), steps.counted_steps():
+                steps.count_steps(steps.MAX_STEPS - 3_000)
+                with self.assertRaises(steps.TooManySteps):
+                    LinkFollower().expand(pattern, str(self.root))
+
+    def _calls(self, gate: Any, command: str, only: Container[str] | None = None) -> int:
+        """How many functions a decision calls: all, or `only` those built-in ones."""
         calls = 0
 
         def count(frame: object, event: str, argument: object) -> None:
             nonlocal calls
-            calls += event in ("call", "c_call")
+            if only is None:
+                calls += event in ("call", "c_call")
+            else:
+                calls += event == "c_call" and getattr(argument, "__name__", "") in only
 
         sys.setprofile(count)
         try:
