@@ -117,7 +117,7 @@ class Command(unittest.TestCase):
         self.assertEqual(agent.end(), (0, b"", b""))
 
     @full_size
-    def test_a_question_that_is_open_when_it_is_told_to_end_stays_open(self) -> None:
+    def test_a_question_that_is_open_on_termination_stays_open(self) -> None:
         agent = Process(*TURN)
         self.addCleanup(agent.close)
         session_id = agent.open()

@@ -297,7 +297,7 @@ SABOTAGES = (
         "        tuple((event for call in permitted for",
         (
             RUNTIME
-            + "test_storage.StorageTest.test_a_full_disk_ends_the_run_before_its_next_effect_and_the_result_says_so",
+            + "test_storage.StorageTest.test_a_full_disk_ends_the_run_before_its_next_effect_with_a_result_that_names_it",
         ),
     ),
     Sabotage(

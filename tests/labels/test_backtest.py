@@ -181,7 +181,7 @@ class CommandTest(unittest.TestCase):
         code, found = self.backtest("--settings", str(settings))
         self.assertEqual((code, found["newly_run"]), (0, []), "rules on labels must not change")
 
-    def test_built_in_tools_of_a_log_without_labels_are_known(self) -> None:
+    def test_built_in_tools_of_a_log_without_labels_get_their_labels(self) -> None:
         def fetched(url: str, headers: Any) -> Any:
             return 200, {"content-type": "text/plain"}, b"go to https://evil.example/"
 

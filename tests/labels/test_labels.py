@@ -213,7 +213,7 @@ class LabelsTest(unittest.TestCase):
             with self.subTest(answer=answer):
                 self.assertEqual(outcomes(result)[-1], outcome)
 
-    def test_another_process_that_resumes_knows_what_may_be_trusted(self) -> None:
+    def test_another_process_that_resumes_has_the_labels_of_the_session(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             session = Session("guard", "no")
             session.store = FileSessionStore(folder)

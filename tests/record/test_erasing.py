@@ -251,7 +251,7 @@ class Erasing(RecordCase):
         sign_session(store, "s", [self.key])
         self.assertTrue(self.report(store).ok)
 
-    def test_what_stands_where_something_was_erased_is_noticed(self) -> None:
+    def test_content_inserted_in_place_of_erased_content_is_detected(self) -> None:
         store = MemorySessionStore()
         self.filled(store, secret=SECRET)
         sign_session(store, "s", [self.key])
@@ -295,7 +295,7 @@ class Erasing(RecordCase):
         finish_erasures(store, "s", seal=self.seal)
         self.assertEqual(store.read_events("s")[: len(before)], before)
 
-    def test_forks_and_children_are_told(self) -> None:
+    def test_erasing_lists_the_forks_and_children_that_have_copies(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         fork_session(store, "s", at_seq=1, session_id="fork", seal=self.seal)
@@ -324,7 +324,7 @@ class Erasing(RecordCase):
             self.erased(store, fields=[(2, "/text")])
         self.assertEqual(store.read_events("s")[:-1], before)
 
-    def test_a_dry_run_says_what_would_go_and_changes_nothing(self) -> None:
+    def test_a_dry_run_lists_what_would_be_erased_and_changes_nothing(self) -> None:
         store = MemorySessionStore()
         self.family(store, SECRET)
         before = {name: store.read_events(name) for name in store.list_sessions()}

@@ -81,7 +81,7 @@ class Keeping(RecordCase):
         with self.assertRaisesRegex(SessionHeldError, "kept until 9999"):
             store.delete_session("s")
 
-    def test_a_purge_takes_what_is_old_and_leaves_tombstones_and_tells_forks(self) -> None:
+    def test_a_purge_deletes_old_sessions_leaves_tombstones_and_lists_forks(self) -> None:
         clock = FakeClock(now=time.time() - 90 * 86_400)
         store = MemorySessionStore(clock=clock)
         self.filled(store)

@@ -53,7 +53,7 @@ class Page(RecordCase):
 
     @needs_browser
     @unittest.skipUnless(HAS_SSH, "needs ssh-keygen")
-    def test_a_browser_says_that_it_holds_and_what_was_changed(self) -> None:
+    def test_a_browser_reports_that_a_record_is_intact_or_what_was_changed(self) -> None:
         whole = self.page(SshKey(self.ssh_key("alice")))
         mark = '\\"command\\":\\"lookup 1'  # in the leaf's form, which the page shows
         self.assertEqual(whole.count(mark), 1)
@@ -73,7 +73,7 @@ class Page(RecordCase):
         self.assertIn("does not hold: 1 problems", said[1][0])
         self.assertIn("event 3: it is not what was signed", said[1][1])
 
-    def test_what_is_no_record_is_said_to_be_none(self) -> None:
+    def test_a_file_that_is_no_record_is_reported_as_such(self) -> None:
         path = self.folder / "x"
         path.write_text("<html></html>")
         with self.assertRaisesRegex(ValueError, "neither an archive nor a page"):

@@ -108,7 +108,7 @@ class Signing(RecordCase):
         with store.open_writer("s"), self.assertRaises(SessionLockedError):
             sign_session(store, "s", [self.key])
 
-    def test_who_has_another_key_or_none_learns_that_it_cannot_be_told(self) -> None:
+    def test_a_signature_is_unchecked_without_a_key_and_invalid_with_another(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         sign_session(store, "s", [self.key])
@@ -180,7 +180,7 @@ class Signing(RecordCase):
         self.assertEqual(said, {"", "/text"})
 
     @unittest.skipUnless(HAS_SSH, "ssh-keygen is not installed")
-    def test_a_persons_key_signs_and_an_allowed_signers_file_says_whose_it_is(self) -> None:
+    def test_a_persons_key_signs_and_an_allowed_signers_file_names_its_owner(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         key = self.ssh_key("alice")
@@ -379,7 +379,7 @@ class Tampering(RecordCase):
         report = self.of(spliced)
         self.assertIn(("checkpoint", 20), [(problem.kind, problem.seq) for problem in report.problems])
 
-    def test_a_log_that_was_cut_lacks_what_a_receipt_says(self) -> None:
+    def test_a_truncated_log_lacks_the_events_of_a_receipt(self) -> None:
         receipt = json.loads(json.dumps(receipt_of(self.events[19])))  # type: ignore[arg-type]
         whole = verify_record("s", self.events, self.trust, receipts=[receipt])
         self.assertEqual(whole.problems, ())
@@ -458,7 +458,7 @@ class EndOfRun(RecordCase):
         with self.assertRaisesRegex(OptionsError, "record_signers"):
             self.run_with("key")  # type: ignore[arg-type]
 
-    def test_who_typed_an_answer_at_the_terminal_is_who_the_system_says(self) -> None:
+    def test_an_answer_typed_at_the_terminal_is_attributed_to_the_user_of_the_system(self) -> None:
         store = MemorySessionStore()
         gate = PermissionGate(
             interactive_approver=InteractiveApprover(input_fn=lambda _: "y"), permission_mode="prompt"

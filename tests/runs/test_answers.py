@@ -59,7 +59,7 @@ class Rule(unittest.TestCase):
         self.assertIsNone(read_answer(permission(tool_name="Write"), "edit a.txt"))
         self.assertIsNone(read_answer(UserQuestion("q", "Allow?", ("yes", "no"), "permission"), "always"))
 
-    def test_a_question_takes_its_choices_and_other_words_only_where_it_says_so(self):
+    def test_a_question_accepts_its_choices_and_other_words_only_if_it_allows_them(self):
         colours = UserQuestion("q", "Which?", ("Red", "blue, dark"))
         for words, answer in (("red", "Red"), (" Blue,dark ", "blue, dark"), ("green", None), ("1", None), ("", None)):
             self.assertEqual(read_answer(colours, words), answer)
@@ -71,7 +71,7 @@ class Rule(unittest.TestCase):
         said = [read_answer(form, words) for words in ("y", "no because it is odd", "true", "OK", "yes sir")]
         self.assertEqual(said, ["accept", "decline", None, None, None])
 
-    def test_several_choices_stand_between_commas_also_those_that_hold_one(self):
+    def test_several_choices_are_separated_by_commas_which_a_choice_may_contain(self):
         several = UserQuestion("q", "Which?", ("milk", "lemon, fresh"), details={"multi_select": True})
         for words, answer in (
             ("lemon, fresh, MILK", "lemon, fresh, milk"),

@@ -36,7 +36,7 @@ PAY = {"tool_calls": [{"name": "pay", "arguments": {"amount": 5}}]}
 
 
 class BackgroundTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_run_goes_on_by_itself_and_its_result_says_everything(self):
+    async def test_a_run_continues_by_itself_and_its_result_is_complete(self):
         run = submit("hi", options_for([{"tool_calls": [ECHO, {"name": "fail"}]}, "Done."]))
         result = await run.wait()
         self.assertTrue(result.success)

@@ -149,7 +149,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         events = self.all_of(follow(store, session_id, after_seq=1, until_result=True))
         self.assertEqual([event.seq for event in await asyncio.wait_for(events, 120)], [2])
 
-    async def test_who_waits_hears_of_what_another_follower_has_read(self):
+    async def test_a_waiting_follower_is_woken_by_events_that_another_has_read(self):
         looking, go_on = threading.Event(), threading.Event()
 
         class Late(MemorySessionStore):
@@ -249,7 +249,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         rest = await take(events, count)
         self.assertEqual([event.seq for event in rest], list(range(2, count + 2)))
 
-    async def test_following_what_is_deleted_or_not_there_says_so(self):
+    async def test_following_a_deleted_or_missing_session_is_an_error(self):
         store = MemorySessionStore()
         with self.assertRaises(SessionNotFoundError):
             await anext(follow(store, "none"))

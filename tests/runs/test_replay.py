@@ -217,7 +217,7 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
                 events = await recorded("more", replace(again, resume_max_events=rng.choice([None, 2, 7])))
             await self.assert_replays(events)
 
-    async def test_a_log_without_requests_says_that_there_is_nothing_to_compare(self):
+    async def test_a_log_without_requests_is_reported_as_nothing_to_compare(self):
         report = await replay_events([])
         self.assertIn("nothing to compare", report.error)
 

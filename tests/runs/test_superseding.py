@@ -174,7 +174,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((result.stop_reason, result.final_text), ("end", "As you wish."))
             await self.assert_superseded(session_id)
 
-    async def test_every_way_to_say_something_supersedes(self):
+    async def test_a_prompt_supersedes_open_questions_however_it_is_sent(self):
         async def say_with_submit(options):
             await submit("never mind", options).wait()
 
@@ -207,7 +207,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         ends = [event.outcome for event in self.store.read_events(session_id) if event.type == "tool.result"]
         self.assertEqual(ends, ["cancelled"] * 4)
 
-    async def test_an_answer_that_was_given_stands_and_only_open_questions_end(self):
+    async def test_a_given_answer_is_kept_and_only_open_questions_end(self):
         session_id = await self.parked([{"tool_calls": [PAY["tool_calls"][0], ASK]}])
         (question_id,) = self.store.read_summary(session_id).open_questions
         await answer_question(self.store, session_id, question_id, "yes")
@@ -289,7 +289,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             killed.import_session(name, signed, metadata=known)
         return killed
 
-    async def test_a_subagent_in_the_background_that_waits_ends_and_the_model_hears_of_it(self):
+    async def test_a_waiting_background_subagent_ends_and_the_model_is_informed(self):
         start = {"agent": "helper", "prompt": "work", "background": True}
         first = {"tool_calls": [{"name": "Task", "arguments": start}]}
         wait = {"tool_calls": [{"name": "TaskOutput", "arguments": {"task_id": "task_1", "wait_s": 60}}]}
@@ -356,7 +356,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result.data, "Good.")
         await self.assert_superseded(session_id)
 
-    async def test_what_was_said_while_the_run_parked_is_the_next_prompt(self):
+    async def test_a_message_sent_while_the_run_parked_is_the_next_prompt(self):
         reached, release = asyncio.Event(), asyncio.Event()
 
         async def hold(payload):

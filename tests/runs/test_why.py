@@ -67,7 +67,7 @@ class WhyTest(unittest.TestCase):
         for name, (kind, event, words, _) in FAILURES.items():
             yield name, kind, event, words, *self.made[name]
 
-    def test_each_of_forty_failures_of_twelve_kinds_is_said_as_it_is_true(self):
+    def test_each_of_forty_failures_of_twelve_kinds_is_explained_correctly(self):
         self.assertGreaterEqual(len(FAILURES), 40)
         self.assertGreaterEqual(len({kind for kind, *_ in FAILURES.values()}), 12)
         for name, kind, event, words, store, session_id in self.logs():
@@ -94,7 +94,7 @@ class WhyTest(unittest.TestCase):
                     self.assertLessEqual(len(out.getvalue().splitlines()), MAX_LINES)
                     self.assertEqual(why_session(store, session_id).kind, kind)
 
-    def test_a_program_with_tools_of_its_own_is_told_how_to_go_on_in_code(self):
+    def test_a_program_with_custom_tools_is_shown_how_to_continue_in_code(self):
         store, session_id = self.made["a tool raises"]
         (line,) = (line for line in why_session(store, session_id).lines() if "run_sync" in line)
         self.assertIn("supplies order, look, the model", line)
@@ -339,7 +339,7 @@ class WhyTest(unittest.TestCase):
         store.append_events(session_id, [SystemInit(session_id, "/", "1"), pending, *ended()])
         self.assertEqual(why_session(store, session_id).kind, "")
 
-    def test_the_command_the_page_and_the_value_say_the_same(self):
+    def test_the_command_the_page_and_the_value_agree(self):
         store, session_id = self.made["a tool raises"]
         cause = why_session(store, session_id)
         with tempfile.TemporaryDirectory() as folder:

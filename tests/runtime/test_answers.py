@@ -67,7 +67,7 @@ class StopHooksTest(unittest.IsolatedAsyncioTestCase):
         result = await self.answer(["One."], hooks=HookEngine(after_model_call=[refuse]))
         self.assertEqual((result.stop_reason, result.final_text), ("blocked:after_model_call", ""))
 
-    async def test_a_hook_behind_the_final_tool_that_stops_the_run_has_its_say(self):
+    async def test_a_hook_after_the_final_tool_can_stop_the_run(self):
         stop = HookMatcher("stop", hook=lambda payload: HookDecision(stops=True, block_reason="enough"))
         hooks = HookEngine(post_tool_use=[stop])
         result = await self.answer([final(1)], output_schema=SCHEMA, output_form="tool", hooks=hooks)
@@ -75,7 +75,7 @@ class StopHooksTest(unittest.IsolatedAsyncioTestCase):
 
 
 class CutAnswersTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_text_that_was_cut_is_said_in_every_result(self):
+    async def test_a_truncated_text_is_marked_in_every_result(self):
         for reason, word in (
             ("length", "length"),
             ("max_tokens", "length"),

@@ -93,7 +93,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((metrics.input_tokens, metrics.output_tokens, metrics.cost_usd), (30, 6, None))
         self.assertGreater(metrics.seconds, 0)
 
-    async def test_a_closed_client_says_what_to_do(self):
+    async def test_using_a_closed_client_is_an_error_with_a_remedy(self):
         client = AgentClient(options_for([]))
         with self.assertRaisesRegex(OptionsError, "connect it first"):
             await client.send("hi")

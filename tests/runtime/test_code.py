@@ -137,7 +137,7 @@ class CodeTest(CodeTestCase):
         self.assertEqual(code_result(events).output.split(), ["ToolNotFoundError"] * 5)
         self.assertEqual([outcome for _, _, outcome, _ in calls_of(events)], ["error"] * 5)
 
-    async def test_names_and_arguments_that_python_cannot_say_are_mangled(self):
+    async def test_names_and_arguments_that_are_no_python_identifiers_are_mangled(self):
         @tool(name="2nd-list/print", effect="read")
         async def odd(items: int, size: int = 3) -> dict[str, int]:
             """Return the input."""
@@ -275,7 +275,7 @@ class WallsTest(CodeTestCase):
 
 class LimitsTest(CodeTestCase):
     @full_size
-    async def test_time_calls_output_and_memory_are_limited_and_each_says_so(self):
+    async def test_time_calls_output_and_memory_are_limited_each_with_its_own_error(self):
         brief, few = CodeLimits(seconds=0.3), CodeLimits(max_calls=2, memory_bytes=256 << 20, output_bytes=100_000)
         swallowing = "import asyncio\nwhile True:\n    try: await asyncio.sleep(99)\n    except BaseException: pass"
         calling = "for n in range(4):\n    try: print(await echo(str(n)))\n    except ToolError as error: print(error)"

@@ -230,7 +230,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue((await replay_events(events)).ok)
         assert_closed(self, options.session_store, result_of(events).session_id)
 
-    async def test_a_cleared_output_can_be_read_again_from_where_the_note_says(self):
+    async def test_a_cleared_output_can_be_read_again_from_the_place_in_its_note(self):
         _, provider, _ = await self.walk(["done"])
         note = next(text for text in self.tool_outputs(provider) if "was cleared" in text)
         name = json.loads(note[note.index("{") : note.index("}") + 1])["file_path"]
@@ -248,7 +248,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         await run(prompt="go on", options=options)
         self.assertNotIn("was cleared", str(self.tool_outputs(again)))
 
-    async def test_where_it_is_not_enough_the_conversation_is_summarised_and_says_which_files_it_was_about(self):
+    async def test_if_clearing_is_not_enough_the_conversation_is_summarised_with_its_files(self):
         _, _, events = await self.walk(["SUMMARY", *["done"] * 3], max_context_bytes=14_000)
         (compacted, *_) = [event for event in events if event.type == "session.compacted"]
         self.assertEqual([e for e in events if isinstance(e, ContextCleared)], [])

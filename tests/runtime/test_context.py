@@ -225,7 +225,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertEqual(sorted(asked), sorted(answered))
 
     @full_size
-    def test_an_active_skill_is_told_again_behind_a_compaction_in_the_same_run(self) -> None:
+    def test_an_active_skill_is_repeated_after_a_compaction_in_the_same_run(self) -> None:
         answers = [call("SkillActivate", name="deploy"), *(call("Read", file_path="b.txt") for _ in range(12))]
         for protocol in PROVIDERS if LARGE else ("messages",):
             with self.subTest(protocol), CachingEndpoint(script_of(answers)) as endpoint:
@@ -250,7 +250,7 @@ class AppendOnlyTest(ContextTestCase):
             yield text
 
     @full_size
-    def test_a_changed_project_is_told_once_and_the_system_prompt_stays(self) -> None:
+    def test_a_changed_project_is_announced_once_and_the_system_prompt_stays(self) -> None:
         for protocol in PROVIDERS:
             with self.subTest(protocol), CachingEndpoint(script_of([])) as endpoint:
                 self.setUp()

@@ -103,7 +103,7 @@ class RequestIdTest(unittest.IsolatedAsyncioTestCase):
 
 
 class ReconcileTest(unittest.TestCase):
-    def test_a_tool_that_knows_what_came_of_a_call_is_asked_instead_of_the_model(self):
+    def test_a_tool_that_can_find_the_outcome_of_a_call_is_asked_instead_of_the_model(self):
         from openagentic_sdk.tools.base import Tool
 
         class Payment(Tool):

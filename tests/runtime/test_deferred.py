@@ -96,7 +96,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
                 sizes.append(len(json.dumps(options.provider.requests[0], default=str)))
             self.assertLess(sizes[1], 1.3 * sizes[0], f"served: {served}")
 
-    async def test_what_was_found_is_told_behind_the_others_and_can_be_called(self) -> None:
+    async def test_found_tools_follow_the_others_and_can_be_called(self) -> None:
         name = Thing(11).name
         for served in (False, True):
             shown = f"mcp__desk__{name}" if served else name
@@ -116,7 +116,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(find_mismatches(result.events), [])
             self.assertTrue((await replay_events(result.events)).ok)
 
-    async def test_a_resumed_session_is_told_the_same_tools(self) -> None:
+    async def test_a_resumed_session_offers_the_same_tools(self) -> None:
         turns = (call("ToolSearch", query="archive a report"), call("ToolSearch", query="mail"), "Done.")
         options = self.options(*turns, count=300, served=True)
         first = await run(prompt="Go.", options=options)
@@ -126,7 +126,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([e for e in second.events if isinstance(e, ModelContext)], [])
         self.assertEqual([e for e in second.events if isinstance(e, UserMessage) and e.about], [])
 
-    async def test_a_tool_that_is_called_by_its_name_without_having_been_found_runs_and_is_told_from_then_on(
+    async def test_a_deferred_tool_that_is_called_by_name_runs_and_is_offered_from_then_on(
         self,
     ) -> None:
         name = Thing(150).name
@@ -147,7 +147,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="Go.", options=self.options(*turns, permission_gate=gate, tools=tools))
         self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok", "denied"])
 
-    async def test_few_tools_or_small_ones_or_the_option_leave_all_of_them_told(self) -> None:
+    async def test_few_or_small_tools_or_the_option_leave_all_tools_in_the_request(self) -> None:
         for count, changes in ((9, {"max_context_bytes": 3000}), (40, {}), (500, {"defer_tools": "off"})):
             options = self.options("Done.", count=count, **changes)
             await run(prompt="Go.", options=options)
@@ -165,7 +165,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         (context,) = [event for event in second.events if isinstance(event, ModelContext)]
         self.assertEqual(context.cause, f"tools: +{new}, -{gone}")
 
-    async def test_the_model_hears_of_the_servers_whose_tools_can_be_found(self) -> None:
+    async def test_the_model_gets_the_names_of_servers_whose_tools_can_be_found(self) -> None:
         options = self.options("Done.", count=300, served=True, system_prompt="Be good.")
         result = await run(prompt="Go.", options=options)
         (note,) = [event.text for event in result.events if isinstance(event, UserMessage) and event.about]
@@ -209,7 +209,7 @@ class WhereFoundTest(unittest.TestCase):
                 results = [event for event in self.result.events if isinstance(event, ToolResult)]
                 self.assertEqual([event.outcome for event in results], ["ok"] * 4)
 
-    def test_the_definitions_stand_in_the_results_of_the_search(self) -> None:
+    def test_the_definitions_are_in_the_results_of_the_search(self) -> None:
         name = Thing(11).name
         last = self.walk("messages", self.answers(), loads=True).requests[-1].body
         found = [tool["name"] for tool in last["tools"] if tool.get("defer_loading")]
@@ -221,13 +221,13 @@ class WhereFoundTest(unittest.TestCase):
         output = next(item for item in last["input"] if item.get("type") == "tool_search_output")
         self.assertEqual((output["tools"][0]["name"], output["execution"]), (name, "client"))
 
-    def test_elsewhere_they_stand_behind_the_other_tools_and_reasoning_that_fits_no_longer_is_left_out(self) -> None:
+    def test_elsewhere_they_follow_the_other_tools_and_outdated_reasoning_is_omitted(self) -> None:
         endpoint = self.walk("messages", self.answers(), loads=False)
         bound = [sum(part.bound is not None for part in asked.parts) for asked in endpoint.requests]
         self.assertEqual(bound, [0, 0, 1, 0, 1])
         self.assertIn(Thing(11).name, endpoint.requests[-1].tool_names)
 
-    def test_behind_a_summary_what_was_found_is_told_at_the_beginning(self) -> None:
+    def test_after_a_summary_found_tools_are_in_the_first_request(self) -> None:
         def summarised(asked: Any) -> Answer:
             return Answer("SUMMARY") if b"replaced by your summary" in asked.parts[-1].data else left.pop(0)
 

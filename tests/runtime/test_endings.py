@@ -235,7 +235,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         skip_time(LIMIT_S)
         await asyncio.wait_for(ended, MOMENT_S)
 
-    async def test_whoever_is_told_to_end_ends_in_a_moment(self):
+    async def test_a_closed_or_cancelled_run_ends_at_once(self):
         await asyncio.gather(self.check_closing(), self.check_cancelled())
 
     async def run_to_end(self, options, prompt="go"):

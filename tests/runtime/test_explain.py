@@ -51,7 +51,7 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(step.rewritten_by_hook)
         self.assertEqual(step.messages[1].origin, "hook")
 
-    async def test_a_broken_prefix_says_where_and_why(self):
+    async def test_a_broken_prefix_is_reported_with_its_place_and_reason(self):
         options = options_for(["one", "two"])
         first = await run(prompt="hi", options=options)
         again = replace(options, resume=first.session_id, model="scripted-2", system_prompt="Another.")
@@ -82,7 +82,7 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
             self.assertLess(0, report.same_bytes)
             self.assertLess(report.same_bytes, report.previous_bytes)
 
-    async def test_what_the_endpoint_had_in_its_cache_is_told_with_the_time_between(self):
+    async def test_the_endpoints_cache_hits_are_reported_with_the_time_between_requests(self):
         usage = {"input_tokens": 1200, "cached_input_tokens": 900, "output_tokens": 3}
         step = await self.explained(2, [{"text": "Look.", "tool_calls": [ECHO]}, {"text": "Done.", "usage": usage}])
         self.assertEqual((step.prefix.cached_tokens, step.prefix.input_tokens), (900, 1200))

@@ -148,7 +148,7 @@ class RaiseOnError(unittest.IsolatedAsyncioTestCase):
         self.assertIn("max_steps", str(caught.exception))
         self.assertIn(caught.exception.result.session_id, str(caught.exception))
 
-    async def test_a_provider_that_fails_says_why(self):
+    async def test_a_failed_provider_is_reported_with_its_reason(self):
         options = options_for([{"error": {"status": 401, "message": "no such key"}}])
         with self.assertRaisesRegex(RunFailedError, "no such key"):
             await run(prompt="hi", options=options, raise_on_error=True)

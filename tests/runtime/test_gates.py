@@ -91,7 +91,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "end")
         assert_closed(self, agent.store, events[0].session_id)
 
-    async def test_the_hooks_around_a_call_are_told_which_call_it_is(self):
+    async def test_the_hooks_around_a_call_receive_its_id(self):
         call_ids = []
         look = HookMatcher("look", hook=lambda payload: call_ids.append(payload["context"]["tool_use_id"]))
         hooks = HookEngine(pre_tool_use=[look], post_tool_use=[look], post_tool_use_failure=[look])
@@ -128,7 +128,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "OnlyTools"):
             permission_gate(OnlyTools([]))
 
-    async def test_a_rule_for_a_mistyped_tool_is_told_at_the_start_with_the_name_that_is_near(self):
+    async def test_a_rule_for_a_mistyped_tool_is_reported_at_the_start_with_a_similar_name(self):
         @tool(effect="read")
         def lookup(key: str) -> str:
             """Look it up."""

@@ -204,7 +204,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(types_of(events).count("system.init"), 1)
         self.assertEqual(result_of(events).final_text, "second")
 
-    async def test_run_returns_what_the_result_event_says(self):
+    async def test_run_returns_the_values_of_the_result_event(self):
         turn = {"text": "yes", "usage": {"input_tokens": 7, "output_tokens": 2}}
         result = await run(prompt="hi", options=options_for([turn]))
         self.assertTrue(result.ok)
@@ -213,7 +213,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         self.assertIsNone(result.cost_usd, "an unknown model has no price")
         self.assertEqual(result.events[0].type, "system.init")
 
-    async def test_an_output_that_json_cannot_say_becomes_text(self):
+    async def test_an_output_without_a_json_form_becomes_text(self):
         class Odd(Tool):
             name, description, input_schema = "odd", "Return a class.", {"type": "object"}
 
@@ -226,7 +226,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
 
 
 class EndingTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_provider_error_ends_the_run_with_a_result_that_says_so(self):
+    async def test_a_provider_error_ends_the_run_with_a_result_that_names_it(self):
         options = options_for([{"text": "Half a sent", "error": {"message": "the server fell over", "after": 4}}])
         events = await events_of("hi", options)
         result = result_of(events)
@@ -272,7 +272,7 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         second = await run(prompt="more", options=options_for([turn], resume=first.session_id, **limits))
         self.assertEqual((first.stop_reason, second.stop_reason), ("end", "budget"))
 
-    async def test_a_cost_budget_without_a_price_says_what_to_add(self):
+    async def test_a_cost_budget_without_a_price_names_the_price_to_add(self):
         result = await run(prompt="hi", options=options_for([{"tool_calls": [ECHO]}, "x"], max_cost_usd=1.0))
         self.assertEqual(result.stop_reason, "budget")
         self.assertIn("prices", result.error_message)
@@ -364,7 +364,7 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         [summary] = options.session_store.list_session_summaries()
         self.assertEqual((result_of(events).stop_reason, summary.open_questions), ("timeout", ()))
 
-    async def test_who_gave_an_answer_stands_with_the_answer_and_with_the_decision(self):
+    async def test_the_answer_and_the_decision_record_who_answered(self):
         async def ann(question):
             return UserAnswer("another question's", "yes", answered_by="ann")
 

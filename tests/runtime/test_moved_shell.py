@@ -30,7 +30,7 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
         (self.root / "src" / "run.sh").write_text("touch ran\n")
         (self.root / "src" / "up").symlink_to(self.outside)
 
-    async def test_commands_stay_where_they_are_judged_when_nothing_tells_the_gate_where_they_are(self):
+    async def test_commands_stay_in_the_judged_folder_if_the_gate_cannot_learn_of_another(self):
         turns = [{"tool_calls": [{"name": "Bash", "arguments": {"command": c}}]} for c in ("cd src", "pwd")]
         options = options_for([*turns, {"text": "done"}], tools=[BashTool()], cwd=str(self.root))
         agent = build_agent(options)

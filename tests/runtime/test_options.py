@@ -258,7 +258,7 @@ class OptionsTest(unittest.TestCase):
                     if not isinstance(value, list):
                         self.assertIn(name, str(raised.exception))
 
-    def test_a_key_stands_in_no_error(self):
+    def test_no_error_contains_a_key(self):
         with self.assertRaises(OptionsError) as raised:
             asyncio.run(run(prompt="hi", options=options_for(["x"], api_key=b"hush-hush")))
         self.assertNotIn("hush", str(raised.exception))

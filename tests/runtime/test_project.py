@@ -303,7 +303,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
                 notes = [e.message for e in events if e.type == "system.notice" and e.code == "settings.mode"]
                 self.assertEqual([word in note for note in notes], [True] if word else [])
 
-    async def test_what_the_sandbox_gives_is_said_once_a_session(self):
+    async def test_the_protection_by_the_sandbox_is_reported_once_a_session(self):
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x"}}]}
         expected = BashSandbox("auto").protection(probe_sandbox())
         options = self.options([call, "ok"], sandbox="auto")
@@ -318,7 +318,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         silent = await run(prompt="hi", options=self.options(["ok"], sandbox="off"))
         self.assertNotIn("system.notice", [e.type for e in silent.events])
 
-    async def test_secrets_are_masked_before_they_are_stored_and_the_result_says_so(self):
+    async def test_secrets_are_masked_before_they_are_stored_and_the_result_counts_them(self):
         key = "sk-proj-" + "a1B2" * 12
         self.write("env.txt", f"OPENAI_API_KEY={key}")
         turns = [{"tool_calls": [{"name": "Read", "arguments": {"file_path": "env.txt"}}]}, "ok"]

@@ -133,14 +133,14 @@ class FrontDoorTest(unittest.TestCase):
     def test_run_sync_runs_a_prompt_from_plain_code(self):
         self.assertEqual(run_sync(prompt="hi", options=options_for(["hello"])).final_text, "hello")
 
-    def test_run_sync_in_a_coroutine_says_to_await_run(self):
+    def test_run_sync_in_a_coroutine_is_an_error_that_suggests_to_await_run(self):
         async def inside():
             run_sync(prompt="hi", options=options_for([]))
 
         with self.assertRaisesRegex(EventLoopError, "await run"):
             asyncio.run(inside())
 
-    def test_without_asyncio_every_front_door_says_so_before_anything_has_happened(self):
+    def test_without_asyncio_every_entry_point_is_an_error_before_anything_has_happened(self):
         store = MemorySessionStore()
         options = options_for(["hello"], session_store=store)
         for start in (
@@ -172,7 +172,7 @@ class FrontDoorTest(unittest.TestCase):
         result = replace(result, **texts, usage=much, structured_output=much, metrics=RunMetrics(usage=much))
         self.assertLess(len(repr(result)), 24 * 80)
 
-    def test_the_figures_of_a_run_stand_in_its_result(self):
+    def test_the_figures_of_a_run_are_in_its_result(self):
         turns = [{"tool_calls": [{"name": "fail"}, {"name": "echo", "arguments": {"text": "x"}}]}, "done"]
         metrics = run_sync(prompt="hi", options=options_for(turns)).metrics
         figures = (metrics.steps, metrics.messages, metrics.tool_calls, metrics.tool_errors, metrics.failed_runs)

@@ -105,7 +105,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual([payload["last_assistant_message"] for payload in payloads], ["Rome."])
                 self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
 
-    async def test_a_request_whose_answer_a_hook_refused_is_said_again(self):
+    async def test_a_request_whose_answer_a_hook_refused_is_sent_again(self):
         refuse = HookMatcher("editor", hook=lambda _: HookDecision(stops=True, block_reason="Too short."))
         for hooks in (HookEngine(stop=[refuse]), HookEngine(after_model_call=[refuse])):
             self.store = MemorySessionStore()
@@ -203,7 +203,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
             for name, answer in (("One", "1"), ("Two", "2")):
                 self.assertEqual(await self.ask(name, f"{name}?"), (answer, "end", 0))
 
-    async def test_a_request_that_was_taken_back_before_its_answer_is_said_again(self):
+    async def test_a_request_that_was_rewound_before_its_answer_is_sent_again(self):
         await self.ask("r1", "Capital of Italy?", GONE)
         rewind_session(self.store, "s", turns=1)
         self.assertEqual((await self.ask("r1", "Capital of Italy?", "Rome."))[0], "Rome.")

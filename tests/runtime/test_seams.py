@@ -187,7 +187,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         events = assert_closed(self, options.session_store, asking.session_id)
         self.assertEqual(next(e.output for e in events if e.type == "tool.result"), ["first", "second"])
 
-    async def test_notification_hooks_hear_of_a_question_before_it_is_answered(self):
+    async def test_notification_hooks_run_before_a_question_is_answered(self):
         was_notified, notices = asyncio.Event(), []
 
         async def answer(question):
@@ -242,7 +242,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(decision.input_sha256, json_sha256({"text": "as a hook left it"}))
         self.assertEqual(started.input_sha256, decision.input_sha256)
 
-    async def test_a_hook_after_a_call_is_told_the_input_that_ran(self):
+    async def test_a_hook_after_a_call_receives_the_input_that_ran(self):
         seen = []
         hooks = HookEngine(post_tool_use=[HookMatcher("look", hook=lambda payload: seen.append(payload["tool_input"]))])
         call = {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}

@@ -134,7 +134,7 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
                 ended = [event for event in events if event.type == "tool.result" and event.parent_tool_use_id is None]
                 self.assertEqual((result_of(events).stop_reason, ended[-1].outcome), ("timeout", "unknown"), ended)
 
-    async def test_a_tool_asks_a_person_and_is_told_where_nobody_can_be_asked(self) -> None:
+    async def test_a_tool_asks_a_person_and_gets_an_error_if_nobody_can_be_asked(self) -> None:
         answers = []
 
         @tool

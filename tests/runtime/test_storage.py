@@ -82,7 +82,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
 
         self.act = act
 
-    async def test_a_full_disk_ends_the_run_before_its_next_effect_and_the_result_says_so(self):
+    async def test_a_full_disk_ends_the_run_before_its_next_effect_with_a_result_that_names_it(self):
         for batch in range(1, 14):
             self.ran.clear()
             store = FullStore(batch, 10_000)
@@ -130,7 +130,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(second.final_text, "Ok.", (batch, second.error_message))
             assert_closed(self, store, first.session_id)
 
-    async def test_continue_goes_on_unsaved_and_says_so_at_once_and_in_its_result(self):
+    async def test_continue_proceeds_unsaved_with_a_notice_at_once_and_in_the_result(self):
         store = FullStore(5, 10_000)
         options = options_for(TURNS, tools=[self.act], session_store=store, on_storage_error="continue")
         events = await events_of("go", options)

@@ -20,14 +20,14 @@ class ForgetfulStore(MemorySessionStore):
 
 
 class StoresTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_store_that_may_lose_events_says_so_in_the_log_before_the_first_prompt(self):
+    async def test_a_store_that_may_lose_events_is_noted_in_the_log_before_the_first_prompt(self):
         store = ForgetfulStore()
         events = await events_of("hi", options_for(["ok"], session_store=store))
         stored = assert_closed(self, store, result_of(events).session_id)
         self.assertEqual([event.type for event in stored[:3]], ["system.init", "system.notice", "user.message"])
         self.assertEqual((stored[1].code, stored[1].message), ("store.durability", NOTICE))
 
-    async def test_a_store_that_keeps_its_promise_says_nothing(self):
+    async def test_a_store_that_keeps_its_promise_is_not_noted(self):
         events = await events_of("hi", options_for(["ok"]))
         self.assertNotIn("system.notice", [event.type for event in events])
 

@@ -179,7 +179,7 @@ class EveryPointTest(unittest.TestCase):
         self.assertEqual([each for each in report.broken if each not in at_the_end], [])
 
     @full_size
-    def test_subagents_in_the_background_work_on_under_the_ids_that_the_model_knows(self):
+    def test_background_subagents_continue_under_the_ids_that_the_model_has(self):
         def check(outcome):
             self.judge(outcome, 3)
             outputs = [event.output for event in of_type(ToolResult, outcome.events["lead"])]
@@ -246,7 +246,7 @@ class EveryPointTest(unittest.TestCase):
                     assert_closed(self, store, name)
 
     @full_size
-    def test_hooks_that_the_log_holds_do_not_run_again_and_what_they_said_counts(self):
+    def test_hooks_recorded_in_the_log_do_not_run_again_and_their_answers_count(self):
         def build(life):
             def told(payload):
                 life.things.setdefault("hooks", []).append(payload["hook_point"])

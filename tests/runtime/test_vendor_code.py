@@ -129,7 +129,7 @@ class VendorCodeTest(unittest.IsolatedAsyncioTestCase):
         for turn in (turns[2], turns[4]):
             self.assertEqual([block["type"] for block in turn["content"]], ["tool_result"] * 2)
 
-    async def test_what_is_said_while_anthropics_code_waits_is_told_behind_its_answer(self):
+    async def test_a_message_sent_while_anthropics_code_waits_follows_its_answer(self):
         def note(payload):
             return HookDecision(additional_context="Mind the rules.")
 
@@ -199,7 +199,7 @@ class VendorCodeTest(unittest.IsolatedAsyncioTestCase):
             self.assertIsNone(use.caller)
             self.assertEqual(asked[1]["messages"][-1]["content"][0]["tool_use_id"], "toolu_1")
 
-    async def test_an_endpoint_of_another_protocol_is_told_nothing_of_callers(self):
+    async def test_an_endpoint_of_another_protocol_receives_no_callers(self):
         body = {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
         _, asked = await self.play(OpenAICompatibleProvider, [body])
         self.assertEqual([sorted(one) for one in asked[0]["tools"]], [["function", "type"]] * 2)

@@ -374,7 +374,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         outcomes = [(event.outcome, event.error_type) for event in events if isinstance(event, ToolResult)]
         self.assertEqual(outcomes, [("error", "ToolInputError")] * 3 + [("ok", None)])
 
-    async def test_what_was_filled_in_is_what_is_judged_runs_and_stands_in_the_log(self) -> None:
+    async def test_the_input_with_its_defaults_is_judged_run_and_logged(self) -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer", "default": 7}}, "required": ["n"]}
         events = await results(schema, {})
         started = next(event for event in events if isinstance(event, ToolStarted))

@@ -188,7 +188,7 @@ class PlainTypes(unittest.TestCase):
                 found = read(annotation, plain)
                 self.assertEqual(found.doubled if isinstance(found, Checked) else found, wanted)
 
-    def test_what_is_no_value_of_the_type_is_told_with_its_place(self) -> None:
+    def test_a_value_of_another_type_is_reported_with_its_path(self) -> None:
         for annotation, plain, path in (
             (uuid.UUID, "x", ""),
             (datetime.date, "2024-13-01", ""),
@@ -217,7 +217,7 @@ class PlainTypes(unittest.TestCase):
         pair = json_schema(tuple[Box[int], Box[str]])["items"]["anyOf"]
         self.assertEqual([one["properties"]["held"]["type"] for one in pair], ["integer", "string"])
 
-    def test_typed_dicts_require_what_they_say_even_where_annotations_are_texts(self) -> None:
+    def test_typed_dicts_require_their_keys_even_with_annotations_as_texts(self) -> None:
         self.assertEqual(json_schema(Movie)["required"], ["title"])
         self.assertEqual(json_schema(Film)["required"], ["title"])
 
@@ -318,7 +318,7 @@ class Pydantic(unittest.TestCase):
         exec(PYDANTIC, names)
         self.names = names
 
-    def test_a_model_describes_and_checks_itself_wherever_it_stands(self) -> None:
+    def test_a_model_describes_and_checks_itself_wherever_it_occurs(self) -> None:
         order, item = self.names["Order"], self.names["Item"]
         plain = {
             "key": "12345678-1234-5678-1234-567812345678",

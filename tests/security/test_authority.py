@@ -220,7 +220,7 @@ class AuthorityTest(unittest.TestCase):
     def trusted(self) -> dict[str, Any]:
         return {"setting_sources": ("project",), "trust_project": True, "tools": None}
 
-    def test_a_call_from_elsewhere_ends_with_a_result_that_says_so(self) -> None:
+    def test_a_call_from_elsewhere_ends_with_a_result_that_names_the_reason(self) -> None:
         self.store_session(started_log(ToolUse("t1", "Bash", TOUCH)), self.other_key, "s")
         events = self.run_it("go on", self.options(["Done."], resume="s"))
         result = next(event for event in events if isinstance(event, ToolResult))
@@ -435,7 +435,7 @@ class AuthorityTest(unittest.TestCase):
             again = store.read_events("s")
             self.assertEqual([dumps_fields(event) for event in again], list(signed.bodies))
 
-    def test_a_key_that_others_can_read_signs_nothing_and_the_run_says_so(self) -> None:
+    def test_a_key_that_others_can_read_signs_nothing_and_the_run_reports_it(self) -> None:
         self.run_it("hi", self.options(["Hello."]))
         self.key.chmod(0o644)
         events = self.run_it("hi", self.options(["Hello."]))

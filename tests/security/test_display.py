@@ -82,7 +82,7 @@ class Questions(unittest.TestCase):
         details = {"preview": preview or []}
         return question_text(UserQuestion("q", prompt, ("yes", "no"), "permission", "c", details))
 
-    def test_a_payload_cannot_stand_screens_above_the_prompt(self) -> None:
+    def test_a_payload_cannot_be_pushed_screens_above_the_prompt(self) -> None:
         for padding in (" " * 50_000, "\n" * 5_000, "\n \t\n" * 5_000, "\u00a0" * 9_000, "\u2003" * 9_000):
             for text in (f"rm -rf /{padding}echo hello", f"{padding}echo hello"):
                 shown = self.ask(text)
@@ -91,7 +91,7 @@ class Questions(unittest.TestCase):
                     is_short = len(shown) < 400 and shown.count("\n") < 25
                     self.assertTrue(is_short or "characters: review all of it" in shown.splitlines()[-2])
 
-    def test_a_long_text_says_how_long_it_is_right_above_the_answer(self) -> None:
+    def test_the_length_of_a_long_text_is_shown_right_above_the_answer(self) -> None:
         self.assertNotIn("review all of it", self.ask("Run it?", ["$ ls"]))
         shown = self.ask("Run it?", [f"$ line {n}" for n in range(400)])
         self.assertIn("401 lines", shown.splitlines()[-2])

@@ -98,7 +98,7 @@ class EveryEvent(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    def test_names_that_say_secret_count_for_the_log_and_for_commands_alike(self) -> None:
+    def test_names_that_suggest_secrets_count_for_the_log_and_for_commands_alike(self) -> None:
         secret = """SSHPASS DB_PASS DB_PASS2 PASS_DB MYSQL_PWD PGPASSWORD ADMIN_PW MY_JWT JWT_TOKEN SENTRY_DSN API_KEY
             OPENAI_API_KEY AWS_SECRET_ACCESS_KEY NPM_TOKEN GH_PAT CLIENT_SECRET2 KEY_PASSPHRASE FTP_PASSWD PASSWORD_FILE1
             CREDS AZURE_CONN_STR SERVICE_ACCOUNT_CREDENTIALS RABBITMQ_DEFAULT_PASS SESSION_COOKIE mysql_pass PASSPHRASE"""
@@ -134,7 +134,7 @@ class Names(unittest.TestCase):
 
 
 class Cuts(unittest.TestCase):
-    def test_no_half_of_a_secret_stands_at_a_cut_wherever_it_falls(self) -> None:
+    def test_no_half_of_a_secret_remains_at_a_cut_wherever_it_falls(self) -> None:
         for secret in (SECRET, TOKEN, KEY):
             text = "a line of output\n" * 20 + secret + "\nmore output" * 200
             begin = text.index(secret)

@@ -116,7 +116,7 @@ class Programs(unittest.TestCase):
             os.environ["PATH"] = elsewhere
             self.assertIsNone(find_program("only-here", [str(self.workspace)]))
 
-    def test_commands_do_not_find_them_and_are_told_so_unless_it_is_allowed(self) -> None:
+    def test_commands_do_not_find_them_unless_that_is_allowed_and_a_note_explains_it(self) -> None:
         ctx = ToolContext(cwd=str(self.workspace))
         result = BashTool().run_sync({"command": "only-here; echo $?"}, ctx)
         self.assertEqual(result["stdout"], "127\n")

@@ -122,7 +122,7 @@ class Registry(unittest.TestCase):
             agents.check_no_looser(own, {"permission_mode": own})
         agents.check_no_looser("acceptEdits", {"permission_mode": "plan"})
 
-    def test_what_one_run_was_allowed_is_not_known_to_another(self) -> None:
+    def test_permissions_granted_in_one_run_do_not_apply_to_another(self) -> None:
         agents = Agents({"a": options("default")})
         first, second = (agents.options("a").permission_gate for _ in range(2))
         first.remember("s", ["Bash(ls:*)"])
@@ -173,7 +173,7 @@ class Files(unittest.TestCase):
         self.assertIn("default", agents.modes("greeter"))
         self.assertEqual(agents.options("local").model, "qwen3")
 
-    def test_what_a_file_says_wrongly_is_named(self) -> None:
+    def test_an_error_in_a_file_is_reported_by_its_name(self) -> None:
         cases = {
             "hooks": '[agents.a]\nprovider = "ollama"\nhooks = "x.py"\n',
             "provider": '[agents.a]\nprovider = "nobody"\n',

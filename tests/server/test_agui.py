@@ -82,7 +82,7 @@ class Events(unittest.TestCase):
                     assert_in_order(self, told + run.fail("the store is gone", "store"))
                     self.assertEqual((run.fail("again"), run.take(live[-1])), ([], []))
 
-    def test_every_fixture_log_from_any_of_its_events_on_is_told_in_order(self) -> None:
+    def test_every_fixture_log_is_projected_in_order_from_any_event_on(self) -> None:
         for name, events in fixture_logs().items():
             conversation(events)
             for start in range(len(events)):
@@ -124,7 +124,7 @@ class Events(unittest.TestCase):
         self.assertNotIn("TOOL_CALL_START", kinds)
         self.assertEqual(kinds.count("TOOL_CALL_RESULT"), 2)
 
-    def test_what_a_client_sent_in_vain_is_said_once_at_the_start(self) -> None:
+    def test_ignored_fields_of_a_client_are_reported_once_at_the_start(self) -> None:
         told = fold(record("text")[1], left_out=["tools"], snapshot=[{"id": "user.1", "role": "user", "content": "x"}])
         self.assertEqual([event["type"] for event in told[:3]], ["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM"])
         assert_in_order(self, told)
@@ -154,7 +154,7 @@ class Inputs(unittest.TestCase):
         run = read_run_input({**BASE, "messages": [{"role": "user", "content": content}]})
         self.assertEqual([part["type"] for part in run.prompt or ()], ["text", "image", "file"])
 
-    def test_what_cannot_be_taken_is_said(self) -> None:
+    def test_unsupported_input_is_refused_with_its_reason(self) -> None:
         file = {"type": "image", "source": {"type": "file", "value": "file_1"}}
         cases: list[Any] = [
             None,
@@ -198,7 +198,7 @@ class Inputs(unittest.TestCase):
         self.assertIn("b", refusal(run, ["a", "b"]) or "")
         self.assertIn("a", refusal(read_run_input(BASE), ["a"]) or "")
 
-    def test_a_client_that_is_behind_is_told_and_one_of_another_thread_is_refused(self) -> None:
+    def test_a_client_that_is_behind_is_notified_and_one_of_another_thread_is_refused(self) -> None:
         log = record("tools")[1]
         messages = conversation(log)
         ids = [message["id"] for message in messages if message["role"] == "assistant"]

@@ -120,14 +120,14 @@ class NodeResponses(NodeCase):
         self.assertEqual(found["missing"], [True, "session_not_found"])
         self.assertEqual((found["status"], found["metadata"]), ("completed", {"table": "4"}))
 
-    def test_langchain_streams_and_says_why_a_system_message_is_refused(self):
+    def test_langchain_streams_and_shows_why_a_system_message_is_refused(self):
         found, _ = self.found("langchain")
         self.assertEqual((found["plain"], found["streamed"]), (self.TEXT, self.TEXT))
         status, message = found["refused"]
         self.assertEqual(status, 400)
         self.assertIn("accepts", message)
 
-    def test_the_ai_sdk_tells_what_waits_and_what_failed_from_what_is_finished(self):
+    def test_the_ai_sdk_distinguishes_waiting_failed_and_finished_runs(self):
         found, _ = self.found("aisdk")
         self.assertEqual((found["plain"], found["streamed"]), (self.TEXT, self.TEXT))
         self.assertEqual((found["finishReason"], found["parked"]), ("stop", "other"))

@@ -14,7 +14,7 @@ from .support import AUTH, Served, read_all
 
 
 class Connections(unittest.TestCase):
-    def test_a_connection_beyond_the_limit_is_told_so_and_the_others_go_on(self) -> None:
+    def test_a_connection_beyond_the_limit_is_refused_and_the_others_continue(self) -> None:
         served = Served(max_connections=2)
         self.addCleanup(served.close)
         first, second = served.connect(), served.connect()

@@ -37,7 +37,7 @@ def resolved(schema, known):
 
 
 class Document(unittest.IsolatedAsyncioTestCase):
-    async def test_every_answer_of_the_native_protocol_is_as_the_document_says(self):
+    async def test_every_answer_of_the_native_protocol_matches_the_document(self):
         application = app(agents(tea=[ASK, "Milk it is."]), store=MemorySessionStore(), auth=TOKEN)
         self.addAsyncCleanup(application.desk.drain, 2.0)
         document = (await ask(application, "GET", "/openapi.json", headers={"Authorization": None})).json
@@ -136,7 +136,7 @@ class Codes(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(refusal_of(error), (503, "x", {"Retry-After": "1"}))
         self.assertEqual(error_body(error), {"error": {"status": 503, "code": "draining", "message": "x"}})
 
-    async def test_programs_tell_refusals_apart_by_their_codes(self):
+    async def test_programs_can_distinguish_refusals_by_their_codes(self):
         application = app(agents(tea=["Tea."]), store=MemorySessionStore(), auth=lambda scope: Principal())
         self.addAsyncCleanup(application.desk.drain, 2.0)
         key = {"Idempotency-Key": "k"}

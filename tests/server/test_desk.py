@@ -189,7 +189,7 @@ class Runs(DeskCase):
         self.assertEqual(given.approver, {"name": "user", "how": "server token", "tenant": ""})
         self.assertEqual((await ask(application, "POST", path, body)).status, 409)
 
-    async def test_a_call_that_needs_a_person_runs_when_one_says_yes_and_the_decision_says_who(self):
+    async def test_a_call_that_needs_a_person_runs_once_one_allows_it_and_the_decision_names_them(self):
         gate = Gate()
         gate.open.set()
         call = {"tool_calls": [{"name": "hold", "arguments": {}}]}
@@ -288,7 +288,7 @@ class Runs(DeskCase):
         self.assertEqual((await ask(application, "POST", f"{path}/rewind", {})).status, 400)
         self.assertEqual(row["events"] + 1, self.store.last_seq(session_id))
 
-    async def test_what_a_client_may_not_say_is_refused_and_leaves_no_session(self):
+    async def test_invalid_bodies_are_refused_and_leave_no_session(self):
         application = self.app()
         wrong = (
             {},
@@ -316,7 +316,7 @@ class Runs(DeskCase):
         self.assertEqual((await ask(application, "POST", "/v1/sessions", {"prompt": "x", "agent": "no"})).status, 404)
         self.assertEqual(self.store.list_sessions(), [])
 
-    async def test_more_runs_than_there_is_room_for_are_told_to_come_again(self):
+    async def test_runs_beyond_the_limit_are_refused_with_a_time_to_retry(self):
         gate = Gate()
         registry = agents(tea=options([{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done."], gate.tool()))
         application = app(registry, store=MemorySessionStore(), auth=TOKEN, max_runs=1)
@@ -441,7 +441,7 @@ class Retries(DeskCase):
         ]
         self.assertEqual([event.final_text for event in ends], ["Rome."])
 
-    async def test_a_prompt_whose_run_died_is_taken_up_again_and_not_said_twice(self):
+    async def test_a_prompt_whose_run_died_is_resumed_and_not_stored_twice(self):
         store = MemorySessionStore()
         application = self.app(store)
         key, body = {"Idempotency-Key": "k"}, {"prompt": "Once."}

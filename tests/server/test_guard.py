@@ -168,7 +168,7 @@ class Attacks(GuardCase):
         ):
             self.assertEqual((await ask(application, "GET", path)).status, status, path)
 
-    async def test_what_may_be_asked_is_told_narrowly(self):
+    async def test_the_headers_for_other_origins_allow_only_what_is_needed(self):
         application = self.app(origins=["https://app.example.com"])
         plain = await ask(application, "OPTIONS", "/v1/sessions", headers={"Authorization": None})
         self.assertEqual((plain.status, plain.headers["allow"]), (204, "GET, POST"))
@@ -238,7 +238,7 @@ class Tickets(GuardCase):
             self.assertEqual((answer.status, answer.headers.get("set-cookie")), (400, None), target)
         self.assertEqual((await ask(application, "GET", "/signin/guessed", headers=nobody)).status, 401)
 
-    async def test_a_cookie_is_known_to_every_process_with_the_token_and_to_no_other(self):
+    async def test_a_cookie_is_accepted_by_every_process_with_the_token_and_by_no_other(self):
         one, same, other = (Guard(token) for token in (TOKEN, TOKEN, TOKEN + "2"))
         cookie = one.redeem(one.new_ticket(Principal("", False, "eve")), secure=True)
         self.assertIn("Secure", cookie)
@@ -300,7 +300,7 @@ class Tenants(GuardCase):
         self.assertEqual(south.status, 201)
         self.assertNotEqual(south.json["session_id"], session_id)
 
-    async def test_only_who_may_answer_answers_and_the_log_says_who(self):
+    async def test_only_authorized_principals_answer_and_the_log_names_them(self):
         application = self.app(by_tenant)
         registry = agents(
             tea=options([{"tool_calls": [{"name": "AskUserQuestion", "arguments": {"question": "?"}}]}, "Tea."])

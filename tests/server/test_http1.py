@@ -214,7 +214,7 @@ class Wire(unittest.TestCase):
         statuses = re.findall(rb"HTTP/1.1 (\d+) ", answer)
         self.assertEqual(statuses, [b"200", b"404", b"200", b"200"])
 
-    def test_who_has_said_all_still_gets_its_answer_and_a_stream_ends(self) -> None:
+    def test_a_half_closed_client_still_gets_its_answer_and_a_stream_ends(self) -> None:
         self.assertIn(b"HTTP/1.1 200 ", self.served.raw(self.request("GET /v1/sessions HTTP/1.1")))
         session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "x"}).json["session_id"]
         stream = self.request(f"GET /v1/sessions/{session_id}/events HTTP/1.1", "Accept: text/event-stream")

@@ -80,7 +80,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.assertIn(ends, (["end"], ["suspended", "end"]))
         self.assertEqual(len([event for event in events if isinstance(event, SystemInit)]), 2)
 
-    async def test_another_server_goes_on_and_every_door_tells_the_rest(self) -> None:
+    async def test_another_server_continues_and_every_protocol_delivers_the_rest(self) -> None:
         body = {"agent": "tea", "prompt": "Tea?"}
 
         async def start(one: Application) -> Answer:
@@ -223,7 +223,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         await two.desk.drain(0.0)
         self.assertEqual(store.read_events(session_id), before)
 
-    async def test_readers_of_a_run_that_was_killed_as_it_asked_are_told_that_it_waits(self) -> None:
+    async def test_readers_of_a_run_that_was_killed_while_asking_learn_that_it_waits(self) -> None:
         asked = MemorySessionStore()
         one = self.server(asked, [ASK])
         body = {"input": "Tea?", "model": "tea", "background": True}
@@ -310,7 +310,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual(got[-1]["type"], "RUN_FINISHED", got)
                     self.assertNotIn("MESSAGES_SNAPSHOT", [each["type"] for each in got], "it has received all of them")
 
-    async def test_where_nobody_can_go_on_every_reader_is_told_and_ends(self) -> None:
+    async def test_if_nobody_can_resume_a_run_every_reader_gets_its_end(self) -> None:
         async def start(one: Application) -> Answer:
             return await ask(one, "POST", "/v1/sessions", {"agent": "tea", "prompt": "Tea?"})
 

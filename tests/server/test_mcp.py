@@ -83,7 +83,7 @@ class ProtocolTest(FaceCase):
         names = [tool["name"] for tool in legacy["tools"]]
         self.assertEqual(names, ["run_agent", "list_sessions", "show_session", "cancel_run", "answer_question"])
 
-    async def test_requests_that_say_too_little_or_ask_for_what_is_not_there(self) -> None:
+    async def test_incomplete_requests_and_requests_for_missing_things_are_errors(self) -> None:
         version, capabilities = META
         for method, params, code in (
             ("tools/list", {"_meta": {version: MODERN[0]}}, -32602),
@@ -104,7 +104,7 @@ class ProtocolTest(FaceCase):
 
 
 class ToolsTest(FaceCase):
-    async def test_a_run_gives_its_answer_and_tells_its_steps(self) -> None:
+    async def test_a_run_returns_its_answer_and_reports_its_steps(self) -> None:
         result = await self.call("run_agent", prompt="Go.", meta={**META, "progressToken": "t"})
         self.assertTrue(self.text(result).startswith("Tea.\n"))
         self.assertEqual(result["structuredContent"]["status"], "done")
@@ -148,7 +148,7 @@ class ToolsTest(FaceCase):
         again = await self.call("cancel_run", session_id=started["session_id"])
         self.assertFalse(again["structuredContent"]["cancelled"])
 
-    async def test_a_cancelled_call_ends_the_run_where_the_agent_says_so_and_nowhere_else(self) -> None:
+    async def test_a_cancelled_call_ends_the_run_only_if_the_agent_requests_it(self) -> None:
         for ends, can_cancel in ((True, True), (False, True), (True, False)):
             with self.subTest(ends=ends, can_cancel=can_cancel):
                 self.reached, self.opened = asyncio.Event(), asyncio.Event()
@@ -188,7 +188,7 @@ class ToolsTest(FaceCase):
         refused = await self.call("run_agent", prompt="Go.")
         self.assertEqual((refused["isError"], refused["structuredContent"]), (True, {"retryAfter": 2}))
 
-    async def test_what_a_caller_may_not_say_is_an_error_for_the_model(self) -> None:
+    async def test_invalid_arguments_are_an_error_for_the_model(self) -> None:
         for name, arguments in (
             ("run_agent", {"prompt": "x", "cwd": "/"}),
             ("run_agent", {"prompt": "x", "allowed_tools": ["Bash"]}),
@@ -335,7 +335,7 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
         message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": META, **params}}
         return await self.post(message, {name: value for name, value in given.items() if value is not None})
 
-    async def test_modern_requests_stand_alone(self) -> None:
+    async def test_modern_requests_need_no_session(self) -> None:
         found = await self.modern("server/discover", {})
         self.assertEqual((found.status, found.json["id"]), (200, 7))
         ran = await self.modern("tools/call", {"name": "run_agent", "arguments": {"prompt": "Go."}})
@@ -343,7 +343,7 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
         last = json.loads(ran.body.decode().strip().split("\n")[-1].removeprefix("data: "))
         self.assertEqual((last["id"], last["result"]["structuredContent"]["status"]), (7, "done"))
 
-    async def test_headers_say_what_the_body_says(self) -> None:
+    async def test_headers_must_match_the_body(self) -> None:
         call = {"name": "list_sessions", "arguments": {}}
         encoded = "=?base64?bGlzdF9zZXNzaW9ucw==?="
         self.assertEqual((await self.modern("tools/call", call, Mcp_Name=encoded)).status, 200)

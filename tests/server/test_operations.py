@@ -105,7 +105,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(answer.status, 404)
         self.assertEqual((await ask(application, "GET", "/metrics", headers={"Authorization": None})).status, 401)
 
-    async def test_a_process_that_ends_is_healthy_and_not_ready_and_tells_of_its_drain(self) -> None:
+    async def test_a_process_that_ends_is_healthy_but_not_ready_and_reports_its_drain(self) -> None:
         application = self.serve()
         for path in ("/health", "/ready", "/healthz"):
             self.assertEqual((await ask(application, "GET", path, headers={"Authorization": None})).status, 200)
@@ -144,7 +144,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
             self.assertNotIn(b"a-secret-place", answer.body)
             self.assertEqual((await ask(application, "GET", "/v1/sessions")).json["sessions"], [])
 
-    def test_an_address_for_all_is_told_as_one_that_works_here(self) -> None:
+    def test_a_wildcard_address_is_printed_as_one_that_works_here(self) -> None:
         told = {"0.0.0.0": "http://127.0.0.1:80", "::": "http://[::1]:80", "192.0.2.1": "http://192.0.2.1:80"}
         for host, address in told.items():
             self.assertEqual(http_address(host, 80), address)
@@ -185,7 +185,7 @@ class OneAgent(unittest.TestCase):
             self.assertTrue(lines[-1], lines)
         return server, lines
 
-    def test_serve_alone_prints_a_link_that_signs_in_once_and_its_page_says_what_to_set(self) -> None:
+    def test_serve_alone_prints_a_link_for_one_sign_in_to_a_page_that_names_what_to_set(self) -> None:
         server, lines = self.start()
         port, link = re.search(r"http://127\.0\.0\.1:(\d+)(/signin/\S+)", lines[-1]).groups()
         client = Client(int(port))

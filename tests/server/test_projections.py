@@ -39,7 +39,7 @@ class AgUi(ProjectionCase):
             body["resume"] = resume
         return await ask(application, "POST", "/v1/ag-ui/tea", body, headers={**SSE, **(headers or {})})
 
-    async def test_a_thread_is_a_session_and_a_run_is_told_from_its_start_to_its_end(self):
+    async def test_a_thread_is_a_session_and_a_run_is_streamed_from_its_start_to_its_end(self):
         application = self.app(tea=["Tea."])
         answer = await self.run_agent(application, "thread-1", "run-1", "Tea?")
         self.assertEqual((answer.status, answer.headers["content-type"]), (200, "text/event-stream"))
@@ -153,7 +153,7 @@ class Responses(ProjectionCase):
         other = await self.create(application, key, input="Coffee?")
         self.assertEqual((other.status, other.json["error"]["type"]), (422, "invalid_request_error"))
 
-    async def test_errors_have_the_shape_that_the_vendors_clients_read_and_tell_no_tenant_of_another(self):
+    async def test_errors_have_the_shape_that_the_vendors_clients_read_and_reveal_no_other_tenant(self):
         application = self.app(auth=by_tenant, tea=["Tea."])
         north, south = bearer("token-of-anna-at-north"), bearer("token-of-carl-at-south")
         made = (await self.create(application, north)).json

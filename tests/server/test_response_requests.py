@@ -156,7 +156,7 @@ class Accepted(ResponseCase):
                 await self.respond(body, 400)
         self.assertEqual(self.store.list_sessions(), [])
 
-    async def test_allowed_instructions_are_the_prompt_and_what_others_said_before_is_untrusted(self):
+    async def test_allowed_instructions_are_the_prompt_and_earlier_messages_are_untrusted(self):
         self.app(ALL, labels="watch")
         made = await self.respond({"input": "Go on.", "instructions": "Be brief."})
         [said] = self.prompts(self.session_of(made))
@@ -189,7 +189,7 @@ class Accepted(ResponseCase):
 class Table(unittest.TestCase):
     """The table of the docs is generated from these two, which the reader follows."""
 
-    def test_each_field_is_taken_or_refused_as_the_table_says(self):
+    def test_each_field_is_accepted_or_refused_as_in_the_table(self):
         values = {
             "input": "y", "model": "tea", "previous_response_id": "resp_s_000000000000", "stream": True, "background": True,
             "metadata": {"a": "b"}, "instructions": "x", "text": {"format": {"type": "json_object"}}, "store": False,
@@ -211,7 +211,7 @@ class Table(unittest.TestCase):
                 elif name != "input":
                     self.assertNotEqual(read_request(body), replace(plain))
 
-    def test_each_item_is_taken_or_refused_as_the_table_says(self):
+    def test_each_item_is_accepted_or_refused_as_in_the_table(self):
         user = {"role": "user", "content": "x"}
         for kind, fate in ITEMS.items():
             item = {"type": kind} if kind.startswith("function") else {"role": kind, "content": "x"}

@@ -40,7 +40,7 @@ def assembled(told: list[Json]) -> list[tuple[Any, ...]]:
 
 
 class Streams(unittest.TestCase):
-    def test_live_and_replay_tell_the_same_under_the_same_numbers(self) -> None:
+    def test_live_and_replayed_streams_have_the_same_events_and_numbers(self) -> None:
         for name in RUNS:
             with self.subTest(name):
                 live, log = record(name)
@@ -63,7 +63,7 @@ class Streams(unittest.TestCase):
                     with self.subTest(name, cut=cut):
                         self.assertEqual(assembled([*had, *after(source, last)]), assembled(told))
 
-    def test_every_start_of_every_fixture_log_is_told_in_order(self) -> None:
+    def test_every_beginning_of_every_fixture_log_is_projected_in_order(self) -> None:
         for name, events in fixture_logs().items():
             for start in range(len(events)):
                 numbers = [event["sequence_number"] for event in fold(events[start:])[0]]
@@ -105,7 +105,7 @@ class Streams(unittest.TestCase):
 
 
 class Requests(unittest.TestCase):
-    def test_what_a_user_says_becomes_parts(self) -> None:
+    def test_a_users_message_becomes_parts(self) -> None:
         image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
         request = read_request(
             {
@@ -125,7 +125,7 @@ class Requests(unittest.TestCase):
         asked = read_request({"input": [{"type": "message", "role": "user", "content": [with_url]}]})
         self.assertEqual(asked.prompt, [{"type": "image", "url": "https://x/y.png"}])
 
-    def test_what_cannot_be_taken_is_said(self) -> None:
+    def test_unsupported_input_is_refused_with_its_reason(self) -> None:
         cases: list[Any] = [
             None,
             [],

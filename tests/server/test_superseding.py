@@ -88,7 +88,7 @@ class SupersedingTest(DeskCase):
                 await self.say(door, application, session_id)
                 await self.check(application, session_id, question_id)
 
-    async def test_ag_ui_takes_no_prompt_in_the_place_of_an_answer_and_says_so(self) -> None:
+    async def test_ag_ui_refuses_a_prompt_in_place_of_an_answer(self) -> None:
         application = self.shop("As you wish.")
         session_id, _ = await self.waiting(application)
         before = self.store.read_events(session_id)
@@ -120,7 +120,7 @@ class SupersedingTest(DeskCase):
         await until_state(application, session_id, "idle")
         self.assertEqual(self.paid, ["paid"])
 
-    async def test_who_may_not_answer_may_not_say_something_else_and_the_log_stays(self) -> None:
+    async def test_who_may_not_answer_may_not_send_another_prompt_and_the_log_is_unchanged(self) -> None:
         application = self.shop("As you wish.")
         session_id, question_id = await self.waiting(application)
         before = self.store.read_events(session_id)

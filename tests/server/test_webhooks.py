@@ -58,7 +58,7 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         await until_free(application)
         return session_id
 
-    async def test_each_end_of_a_run_is_told_once_and_signed_as_the_specification_says(self) -> None:
+    async def test_each_end_of_a_run_is_delivered_once_and_signed_as_specified(self) -> None:
         names = [
             await self.run_one([ASK], "waiting"),
             await self.run_one(["Tea."], "idle"),
@@ -79,7 +79,7 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(headers["webhook-signature"], f"v1,{mac}")
         self.assertNotIn(TARGET.url, "".join(self.lines))
 
-    async def test_a_run_that_was_suspended_is_told_when_it_has_ended(self) -> None:
+    async def test_a_suspended_run_is_delivered_once_it_has_ended(self) -> None:
         session_id = await self.run_one(["Tea."], "idle")
         receiver = Receiver()
         for stop_reason, types in (
@@ -138,7 +138,7 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(AddressRefusedError):
             await poster(["169.254.169.254"])("http://169.254.169.254/latest", {}, b"{}")
 
-    async def test_the_server_tells_a_receiver_at_an_address_that_was_named(self) -> None:
+    async def test_the_server_delivers_to_a_receiver_at_an_allowed_address(self) -> None:
         got = []
 
         class Handler(BaseHTTPRequestHandler):

@@ -97,7 +97,7 @@ class Text(LlamaCase):
                 "".join(e.delta for e in events if isinstance(e, TextDelta)), events[-1].output.assistant_text or ""
             )
 
-    async def test_a_prompt_that_is_too_long_is_told_apart(self) -> None:
+    async def test_a_prompt_that_is_too_long_is_recognized(self) -> None:
         long = [{"role": "user", "content": "x " * 20_000}]
         with self.assertRaises(ContextLengthError):
             await self.chat().complete(model="tiny", messages=long)

@@ -257,7 +257,7 @@ class Runs(unittest.TestCase):
             self.assertAlmostEqual(row.known_cost_usd, whole, 9)
         self.assertEqual({row.name for row in cost_report(rows, "tag").rows}, {"nightly", "ci"})
 
-    def test_the_command_tells_the_costs_of_all_sessions_or_of_some(self) -> None:
+    def test_the_command_prints_the_costs_of_all_or_selected_sessions(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             store = FileSessionStore(Path(folder, "s"), durability="flush")
             first, second = self._run(store), self._run(store)

@@ -53,7 +53,7 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(attribute(spans[2], "gen_ai.operation.name"), {"stringValue": "execute_tool"})
         self.assertEqual(spans[3]["status"]["code"], 2)
 
-    async def test_spans_stand_below_the_place_in_a_trace_that_the_caller_gave(self):
+    async def test_spans_are_children_of_the_callers_span(self):
         place = f"00-{'a1' * 16}-{'b2' * 8}-01"
         options = options_for(["hello"], traceparent=place)
         result = await run(prompt="hi", options=options)
@@ -65,7 +65,7 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(wrong), self.assertRaisesRegex(OptionsError, "traceparent"):
                 await run(prompt="hi", options=options_for(["hello"], traceparent=wrong))
 
-    def test_what_was_said_is_in_spans_only_when_it_is_asked_for(self):
+    def test_spans_contain_the_content_of_messages_only_on_request(self):
         self.assertNotIn(SECRET, json.dumps(to_otlp(self.events)))
         self.assertIn(SECRET, json.dumps(to_otlp(self.events, with_content=True)))
 

@@ -53,7 +53,7 @@ class RebuildTest(unittest.TestCase):
         self.assertEqual([call["id"] for call in messages[1]["tool_calls"]], ["a", "b"])
         self.assertEqual([m["tool_call_id"] for m in messages[2:4]], ["a", "b"])
 
-    def test_results_follow_the_order_of_the_calls_whatever_the_log_says(self):
+    def test_results_follow_the_order_of_the_calls_whatever_their_order_in_the_log(self):
         events = numbered(
             UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), ToolResult("b", 2), ToolResult("a", 1)
         )
@@ -88,7 +88,7 @@ class RebuildTest(unittest.TestCase):
         self.assertIsNone(find_fault(messages))
         self.assertEqual(messages[-1]["content"], "1")
 
-    def test_an_error_result_says_its_kind_and_message(self):
+    def test_an_error_result_contains_its_kind_and_message(self):
         result = ToolResult("a", is_error=True, error_type="ToolInputError", error_message="no such file")
         messages = rebuild_messages(numbered(UserMessage("hi"), ToolUse("a", "R", {}), result))
         self.assertEqual(messages[-1]["content"], "Error (ToolInputError): no such file")

@@ -179,7 +179,7 @@ class RoundTripTest(unittest.TestCase):
                 event = loads_event(json.dumps({**line, "seq": 1, "ts": 1.0}), strict=False)
                 self.assertEqual([left], [value for value in event_to_dict(event).values() if isinstance(value, list)])
 
-    def test_what_json_cannot_say_is_refused_when_it_is_written(self):
+    def test_a_value_without_a_json_form_is_refused_when_it_is_written(self):
         for value in (float("nan"), float("inf"), {1, 2}, object()):
             with self.assertRaises(InvalidEventError):
                 dumps_event(ToolUse("a", "b", {"x": value}))

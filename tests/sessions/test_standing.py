@@ -62,7 +62,7 @@ def stored(events: Sequence[Event]) -> list[Event]:
 
 
 class Standing(unittest.TestCase):
-    def test_a_request_stands_as_its_log_says_from_its_prompt_to_the_next_one(self) -> None:
+    def test_the_state_of_a_request_follows_from_the_log_between_its_prompt_and_the_next(self) -> None:
         for events, state, reason, deaths, last_seq in CASES:
             found = find_request(stored(events), "r".__eq__)
             assert found is not None
@@ -83,13 +83,13 @@ class Standing(unittest.TestCase):
     def test_a_request_that_no_log_has_is_none(self) -> None:
         self.assertIsNone(find_request(stored([INIT, prompt(None), ASK, end("end")]), lambda _: True))
 
-    def test_the_row_of_a_session_says_the_same(self) -> None:
+    def test_the_row_of_a_session_has_the_same_state(self) -> None:
         rows = {"over": ("idle", "failed"), "suspended": ("suspended",), "parked": ("waiting",)}
         for events, state, *_ in CASES:
             if isinstance(events[-1], Result):
                 with self.subTest([event.type for event in events]):
                     self.assertIn(fold_session_summary(None, stored(events)).state, rows[state])
 
-    def test_a_stop_reason_that_a_reader_does_not_know_is_read_as_it_is(self) -> None:
+    def test_an_unknown_stop_reason_is_read_unchanged(self) -> None:
         event = loads_event(dumps_event(end("suspended")).replace("suspended", "from the future"))
         self.assertEqual(fold_session_summary(None, stored([*BEGUN, event])).state, "idle")

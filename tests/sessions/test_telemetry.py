@@ -258,7 +258,7 @@ class Spans(unittest.TestCase):
         self.assertEqual(plain(tagged[0])["openagentic.tags"], ["nightly"])
         self.assertNotIn("messages", json.dumps(tagged))
 
-    def test_what_ends_with_an_error_says_so_and_no_clock_ends_a_span_before_it_began(self) -> None:
+    def test_failed_spans_have_an_error_status_and_no_clock_ends_a_span_before_its_start(self) -> None:
         events = log_of()[:4]
         back = [event if index < 3 else type(event)(**{**vars(event), "ts": 5.0}) for index, event in enumerate(events)]
         spans = session_spans(back, SpanFold("s"))
@@ -267,14 +267,14 @@ class Spans(unittest.TestCase):
         for span in spans:
             self.assertGreaterEqual(int(span["endTimeUnixNano"]), int(span["startTimeUnixNano"]))
 
-    def test_letters_that_utf_8_cannot_say_break_no_request(self) -> None:
+    def test_characters_without_a_utf_8_form_break_no_request(self) -> None:
         events = stamp_events([SystemInit("\ud800", "/", "1", model="m\ud800")], first_seq=1, now=1.0)
         body = trace_request(session_spans(events, SpanFold("\ud800")))
         json.dumps(body, ensure_ascii=False).encode()
 
 
 class Settings(unittest.TestCase):
-    def test_the_standard_variables_say_where_and_how(self) -> None:
+    def test_the_standard_variables_set_the_endpoint_and_protocol(self) -> None:
         environ = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/base/",
             "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, x=1",
@@ -309,7 +309,7 @@ class Settings(unittest.TestCase):
         whole = {**environ, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/as/it/is"}
         self.assertEqual(getattr(read_telemetry(None, {}, whole), "url", None), "http://t/as/it/is")
 
-    def test_nothing_is_sent_unless_somebody_says_where(self) -> None:
+    def test_nothing_is_sent_without_a_configured_endpoint(self) -> None:
         base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}
         for environ in (
             {}, {**base, "OTEL_SDK_DISABLED": "true"}, {**base, "OTEL_TRACES_EXPORTER": "none"},
@@ -357,7 +357,7 @@ class Export(unittest.TestCase):
         store.import_session("s", events)
         return store, events
 
-    def test_a_run_and_its_subagents_arrive_as_one_trace_while_options_say_where(self) -> None:
+    def test_a_run_and_its_subagents_arrive_as_one_trace_at_the_endpoint_of_the_options(self) -> None:
         collector = self.collector()
         helper = ScriptedProvider(["helped"])
         options = OpenAgenticOptions(
@@ -419,7 +419,7 @@ class Export(unittest.TestCase):
         self.assertIn("with 415: unsupported", messages[0])
         self.assertIn("OTEL_EXPORTER_OTLP_PROTOCOL=http/json", messages[0])
 
-    def test_a_refusal_that_no_run_could_say_is_logged_at_the_end_of_the_process(self) -> None:
+    def test_a_refusal_that_no_run_could_report_is_logged_at_the_end_of_the_process(self) -> None:
         store, events = self.stored()
         collector = self.collector((401, {}, b"who are you?"))
         settings = TelemetrySettings(f"{collector.url}/v1/traces", delay_s=0.01)
@@ -524,7 +524,7 @@ class Export(unittest.TestCase):
         self.assertEqual(len(collector.taken), 33)
         self.assertTrue(all(len(spans_of(body)) <= 7 for body in collector.bodies))
 
-    def test_a_run_does_not_wait_for_a_collector_that_is_dead_or_says_nothing(self) -> None:
+    def test_a_run_does_not_wait_for_a_dead_or_silent_collector(self) -> None:
         import socket
 
         with socket.socket() as silent, socket.socket() as gone:

@@ -141,7 +141,7 @@ class Undo(UndoCase):
         assert self.session is not None and kept[0].sha256 is not None
         self.assertEqual(self.store.read_blob(self.session, kept[0].sha256), b"before")
 
-    def test_files_that_something_else_changed_are_left_alone_unless_told(self) -> None:
+    def test_files_that_something_else_changed_are_left_unchanged_unless_forced(self) -> None:
         def swap_for_link(path: Path) -> None:
             (self.home / "elsewhere").write_text("precious")
             path.unlink()
@@ -442,7 +442,7 @@ class Killed(UndoCase):
                 self.store.close()
         self.assertGreater(number, 12)
 
-    def test_a_run_that_goes_on_in_the_middle_says_so_and_is_not_undone_later(self) -> None:
+    def test_a_half_finished_restoration_is_reported_by_the_next_run(self) -> None:
         self.put("a", b"one")
         session = self.run_turn(write("a", "two"))
         journal = FilesRestoring(0, [{"path": str(self.cwd / "a"), "found": None, "sha256": None, "mode": None}])

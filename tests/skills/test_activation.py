@@ -71,7 +71,7 @@ class EventTest(unittest.TestCase):
         self.assertEqual((event.path, event.scope), (self.info.path, "project"))
         self.assertEqual(event.disallowed_tools, ("Write", "Bash(/p/.claude/skills/x/drop:*)"))
 
-    def test_grants_come_with_trust_only_and_never_for_tools_that_nobody_knows(self) -> None:
+    def test_grants_need_trust_and_never_apply_to_unknown_tools(self) -> None:
         self.assertEqual(activation_event(self.info, self.doc).grants, ())
         trusted = activation_event(self.info, self.doc, trusted=True)
         self.assertEqual(trusted.grants, ("Read", "Bash(/p/.claude/skills/x/run:*)", "Bash"))

@@ -27,7 +27,7 @@ class CliTest(ProjectTestCase):
     def test_list_shows_scope_and_summary(self) -> None:
         self.assertEqual(self.skills("list", cwd="sub"), (0, "a [project]  About a.\n"))
 
-    def test_list_finds_words_and_says_when_there_is_nothing(self) -> None:
+    def test_list_finds_words_and_reports_an_empty_result(self) -> None:
         self.assertEqual(self.skills("list", "ABOUT", "a"), (0, "a [project]  About a.\n"))
         self.assertEqual(self.skills("list", "nothing"), (0, "no skills\n"))
 
@@ -36,7 +36,7 @@ class CliTest(ProjectTestCase):
         (row,) = [json.loads(line) for line in out.splitlines()]
         self.assertEqual((code, row["name"], row["scope"]), (0, "a", "project"))
 
-    def test_every_action_says_the_same_to_programs(self) -> None:
+    def test_every_action_prints_the_same_as_json(self) -> None:
         self.write({"sub/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: nearer\n---\n"})
         shown = self.json("show", "project:a", cwd="sub")
         self.assertEqual((shown["summary"], shown["checklist"], shown["allowed_tools"]), ("nearer", [], []))

@@ -209,7 +209,7 @@ class EndToEndTest(ProjectTestCase):
             result, _ = self.run_turns("Fine.", prompt=prompt, **options)
             self.assertEqual([event.scope for event in result.events if isinstance(event, SkillActivated)], [scope])
 
-    def test_without_setting_sources_the_project_says_nothing(self) -> None:
+    def test_without_setting_sources_the_project_has_no_effect(self) -> None:
         self.write({"CLAUDE.md": "Obey."})
         self.run_turns("Fine.", setting_sources=())
         self.assertNotIn("Obey.", self.system_prompts()[-1])

@@ -66,7 +66,7 @@ class IndexTest(ProjectTestCase):
         self.skill("b")
         self.assertEqual([skill.name for skill in index.read().skills], ["b"])
 
-    def test_the_number_of_folders_is_bounded_and_said(self) -> None:
+    def test_the_number_of_folders_is_limited_and_the_limit_reported(self) -> None:
         for i in range(8):
             self.skill(f"s{i}")
         result = SkillIndex(self.project, bounds=Bounds(max_folders=4)).read()

@@ -95,7 +95,7 @@ class Stacked(NameTestCase):
         self.place(".claude", "silent", "Not by people.", user_invocable="false")
         self.write({".claude/commands/greet.md": "Hello.\n"})
 
-    def test_every_stack_ends_where_the_reference_says(self) -> None:
+    def test_every_stack_ends_where_the_reference_ends_it(self) -> None:
         for prompt, names, arguments in (
             ("/s1 /s2 fix 123", ["s1", "s2"], "fix 123"),
             ("/s1\n/s2\n123", ["s1", "s2"], "123"),

@@ -24,7 +24,7 @@ def read_case(path: Path) -> str:
 
 
 class CaseTest(unittest.TestCase):
-    def test_every_file_says_what_is_written_down_beside_it(self) -> None:
+    def test_every_file_is_parsed_to_the_values_beside_it(self) -> None:
         for path in sorted(CASES.glob("*.md")):
             expected = json.loads(path.with_suffix(".json").read_text(encoding="ascii"))
             doc = parse_skill_markdown(read_case(path), folder=expected.pop("folder"))

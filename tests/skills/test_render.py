@@ -37,7 +37,7 @@ class RenderTest(unittest.TestCase):
     def test_long_arguments_do_not_multiply_without_end(self) -> None:
         self.assertLess(len(fill_arguments("$1" * 5000, "x" * 5000)), 2 * MAX_FILLED_CHARS)
 
-    def test_variables_are_filled_in_where_they_are_known(self) -> None:
+    def test_variables_with_a_value_are_filled_in(self) -> None:
         text = "${CLAUDE_SKILL_DIR}/x {baseDir}/y ${OTHER} $HOME"
         self.assertEqual(fill_variables(text, {"CLAUDE_SKILL_DIR": "/s"}), "/s/x /s/y ${OTHER} $HOME")
 

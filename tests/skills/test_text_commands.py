@@ -90,7 +90,7 @@ class DraftTest(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(self.commands(text, arguments=hostile, argument_names=("what",)), (expected,))
 
-    def test_no_argument_ends_the_quotes_that_it_stands_between(self) -> None:
+    def test_no_argument_ends_the_quotes_around_it(self) -> None:
         for command in (
             "show ' $1 '",
             'show "a $1 b"',
@@ -152,13 +152,13 @@ class TextCommandTestCase(RunTestCase):
 
 
 class RunningTest(TextCommandTestCase):
-    def test_a_trusted_skills_command_that_a_rule_allows_stands_in_its_text(self) -> None:
+    def test_the_output_of_an_allowed_command_of_a_trusted_skill_is_in_its_text(self) -> None:
         result = self.run_script(ACTIVATE, "Done.")
         self.assertEqual(self.body(result), "Now: one two")
         self.assertIn("Now: one two", self.provider.requests[1]["messages"][-1]["content"])
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
-    def test_the_log_says_what_let_it_run_before_it_ran(self) -> None:
+    def test_the_log_records_the_permission_of_a_command_before_it_runs(self) -> None:
         result = self.run_script(ACTIVATE, "Done.")
         kinds = (PermissionDecision, TextCommandStarted, TextCommandFinished, SkillActivated)
         events = [event for event in result.events if isinstance(event, kinds)][1:]  # the first is the call's own
@@ -332,7 +332,7 @@ class PromptTest(TextCommandTestCase):
         ).agents.agents
         self.assertEqual([(agent.name, agent.prompt) for agent in agents], [("p:who", f"In {data}.")])
 
-    def test_a_text_that_a_hook_puts_there_stands_and_nothing_runs(self) -> None:
+    def test_a_text_that_a_hook_inserts_is_kept_and_nothing_runs(self) -> None:
         self.write({".claude/commands/show.md": "Now: !`echo one`\n"})
         seen: list[str] = []
 
@@ -350,7 +350,7 @@ class PromptTest(TextCommandTestCase):
         self.assertEqual(self.body(result), "Now: one two")
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
-    def test_what_would_run_is_said_before_trust_is_given(self) -> None:
+    def test_the_trust_question_shows_what_would_run(self) -> None:
         self.write({".claude/commands/show.md": "!`echo a`\n"})
         asked = requests_of(self.project, index_skills(self.project, setting_sources=("project",)))
         self.assertEqual(
@@ -361,7 +361,7 @@ class PromptTest(TextCommandTestCase):
             ],
         )
 
-    def test_a_command_that_hidden_characters_take_apart_is_said_too(self) -> None:
+    def test_a_command_split_by_hidden_characters_is_shown_too(self) -> None:
         self.skill("status", body="Now: !\u200b`echo one two`\n")
         (asked,) = requests_of(self.project, index_skills(self.project, setting_sources=("project",)))
         self.assertIn("run: echo one two", asked)

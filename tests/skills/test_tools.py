@@ -123,7 +123,7 @@ class LoadTest(SkillToolTestCase):
         with self.assertRaisesRegex(SkillNotFoundError, "unknown skill 'b': the skills are a"):
             self.run_tool(SkillLoadTool(), name="b")
 
-    def test_the_model_is_told_who_may_start_a_skill(self) -> None:
+    def test_the_model_learns_who_may_start_a_skill(self) -> None:
         self.skill("a", disable_model_invocation="true")
         for tool in (SkillLoadTool(), SkillActivateTool()):
             with self.assertRaisesRegex(ToolError, "ask the user to type /a"):
@@ -136,7 +136,7 @@ class LoadTest(SkillToolTestCase):
 
 
 class ActivateTest(SkillToolTestCase):
-    def test_active_skills_stand_in_the_order_of_activation(self) -> None:
+    def test_active_skills_are_listed_in_the_order_of_activation(self) -> None:
         for name in ("a", "b"):
             self.skill(name)
         self.run_tool(SkillActivateTool(), name="b")
@@ -161,7 +161,7 @@ class ActivateTest(SkillToolTestCase):
             SkillActivateTool().run_sync({"name": "b"}, ToolContext(cwd=str(self.project))), {"active": ["b"]}
         )
 
-    def test_arguments_stand_beside_the_instructions(self) -> None:
+    def test_arguments_are_returned_beside_the_instructions(self) -> None:
         self.skill("a", body="Look at $ARGUMENTS.\n")
         self.run_tool(SkillActivateTool(), name="a", arguments="$1; rm -rf /")
         (event,) = self.events

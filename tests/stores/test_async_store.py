@@ -107,7 +107,7 @@ class AsyncStoreTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_a_fork_goes_its_own_way_and_a_summary_stands_for_what_was_said(self) -> None:
+    def test_a_fork_is_independent_and_a_summary_replaces_its_messages(self) -> None:
         async def check(store: AsyncStore) -> None:
             await store.create_session("s")
             for message in TURNS:

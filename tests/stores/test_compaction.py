@@ -193,7 +193,7 @@ class SummaryTest(unittest.TestCase):
         for max_bytes in (0, 1, 50, 100, 400, 1500, 25_000):
             self.assertLessEqual(len(json.dumps(compaction.transcript(messages, max_bytes))) - 2, max_bytes)
 
-    def test_the_event_says_what_it_saved(self) -> None:
+    def test_the_event_records_what_it_saved(self) -> None:
         plan = compaction.plan_compaction(turns(20, "x" * 500), ContextLimits(max_bytes=10_000))
         assert plan is not None
         event = compaction.compacted_event(plan, "S", trigger="manual", method="cut")

@@ -171,7 +171,7 @@ class FileIndexTest(unittest.TestCase):
         self.compare(self.store)
         self.assertEqual(whole_id(self.store, "cop"), "copied")
 
-    def test_a_log_that_was_replaced_is_not_found_by_what_it_said(self) -> None:
+    def test_a_replaced_log_is_not_found_by_its_former_text(self) -> None:
         self.fill(3)
         self.assertEqual(len(self.store.search("maple")), 1)
         events = self.store.read_events("s0")

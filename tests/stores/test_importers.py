@@ -23,7 +23,7 @@ def call(call_id: str, arguments: str = "{}") -> dict[str, object]:
 
 
 class TranscriptTest(unittest.TestCase):
-    def test_each_transcript_reads_as_the_file_beside_it_says(self) -> None:
+    def test_each_transcript_is_read_as_in_the_file_beside_it(self) -> None:
         for path in sorted(FIXTURES.glob("*.jsonl")):
             expected = json.loads(path.with_suffix(".json").read_text())
             session = importers.read_claude_transcript(path)
@@ -58,7 +58,7 @@ class TranscriptTest(unittest.TestCase):
                 importers.import_claude_transcript(store, main)
             self.assertEqual(importers.import_claude_transcript(store, main, session_id="other")[0], "other")
 
-    def test_subagents_stand_beside_the_conversation_and_may_share_names(self) -> None:
+    def test_subagents_are_beside_the_conversation_and_may_share_names(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             main = Path(shutil.copy(FIXTURES / "simple.jsonl", Path(place) / "abc.jsonl"))
             for folder in ("", "workflows/w1", "workflows/w2"):

@@ -262,7 +262,7 @@ class LifecycleTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_messages_can_be_read_turn_by_turn_as_they_were_said(self) -> None:
+    def test_messages_can_be_read_turn_by_turn_unchanged(self) -> None:
         def check(store: SessionStore) -> None:
             events: list[Event] = [event for n in "123" for event in (UserMessage(n), AssistantMessage("a" + n))]
             session_id = self.session(store, [*events, SessionCompacted(4, "short")])
@@ -362,7 +362,7 @@ class LifecycleTest(unittest.TestCase):
             archive.restore_session(source, moved)
             self.assertEqual(len(source.list_sessions()), 3)
 
-    def test_a_summary_begins_with_what_the_metadata_say_now(self) -> None:
+    def test_a_summary_begins_with_the_current_metadata(self) -> None:
         def check(store: SessionStore) -> None:
             session_id = self.session(store, [UserMessage("a")], cwd="/a")
             with store.open_writer(session_id) as writer:

@@ -131,7 +131,7 @@ class AddressTest(unittest.TestCase):
                     with self.assertRaisesRegex((StorageError, OptionsError), "choose a shorter (path|folder)"):
                         open_store(address).create_session()
 
-    def test_the_address_of_a_server_says_how_long_to_wait_for_it(self) -> None:
+    def test_the_address_of_a_server_sets_how_long_to_wait_for_it(self) -> None:
         for address in ("postgresql://me:secret@127.0.0.1:1/x", "redis://me:secret@127.0.0.1:1/0?prefix=a"):
             mark = "&" if "?" in address else "?"
             for wrong in ("soon", "", "0", "-1", "nan", "inf", "1e9"):
@@ -144,7 +144,7 @@ class AddressTest(unittest.TestCase):
                 open_store(f"{address}{mark}patience_s={MAX_PATIENCE_S}").close()
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
-    def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:
+    def test_a_typo_in_an_address_is_reported_before_any_connection(self) -> None:
         wrong = (
             *("redis://me:secret@host:63x9/0", "redis://host:99999/0", "rediss://host:-1", "redis://[::1/0"),
             *(
@@ -168,7 +168,7 @@ class AddressTest(unittest.TestCase):
             self.assertNotIn("secret", str(caught.exception))
 
     @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
-    def test_a_typo_in_an_address_of_postgres_is_told_before_anything_is_asked(self) -> None:
+    def test_a_typo_in_an_address_of_postgres_is_reported_before_any_connection(self) -> None:
         for url, reason in (
             ("postgresql:/me:secret@host/x", "// is missing"),
             ("postgresql:secret@host", "// is missing"),
@@ -214,7 +214,7 @@ class AddressTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
-    def test_a_server_that_is_not_up_yet_is_waited_for_as_long_as_was_said(self) -> None:
+    def test_a_server_that_is_not_up_yet_is_waited_for_as_long_as_configured(self) -> None:
         port = free_port()
         hasty = RedisSessionStore(f"redis://127.0.0.1:{port}/0", patience_s=0.2)
         self.addCleanup(hasty.close)
@@ -236,7 +236,7 @@ class AddressTest(unittest.TestCase):
         self.assertEqual(found, [[]])
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
-    def test_what_is_said_about_a_server_also_waits_for_the_first_connection(self) -> None:
+    def test_the_durability_notice_also_waits_for_the_first_connection(self) -> None:
         import redis
 
         errors = [redis.ConnectionError("not up yet"), redis.AuthenticationError("the second attempt")]
@@ -286,7 +286,7 @@ class RedisServerTest(unittest.TestCase):
             self.server.wait()
             self.server = None
 
-    def test_what_the_server_keeps_is_said(self) -> None:
+    def test_the_durability_of_the_server_is_reported(self) -> None:
         for settings, durability, has_notice in (
             (("--save", "", "--appendonly", "no"), "memory", True),
             (("--save", "60 1", "--appendonly", "no"), "snapshot", True),
@@ -469,7 +469,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         self.assertFalse(change(self.store._server.client(), at, "{}", LogHead(folded)))  # type: ignore[attr-defined]
         self.assertNotIn("s0", self.store.list_sessions())
 
-    def test_a_replica_can_be_read_and_says_what_it_is(self) -> None:
+    def test_a_replica_can_be_read_and_reports_that_it_is_one(self) -> None:
         replica = OwnRedis("--replicaof", "127.0.0.1", str(self.server.port))
         self.addCleanup(replica.remove)
         store = RedisSessionStore(replica.url, patience_s=10)

@@ -336,7 +336,7 @@ class LeaseTest(unittest.TestCase):
 
 
 class InterruptTest(unittest.TestCase):
-    def test_after_ctrl_c_inside_an_append_the_writer_knows_what_was_stored(self) -> None:
+    def test_after_ctrl_c_inside_an_append_the_writer_continues_after_what_was_stored(self) -> None:
         for url in shared_urls(self):
             if url.startswith("sqlite"):
                 continue
@@ -424,7 +424,7 @@ class PoolerAndRolesTest(unittest.TestCase):
             for command in commands:
                 db.execute(command)  # type: ignore[call-overload]
 
-    def test_a_pooler_may_stand_between_in_both_modes(self) -> None:
+    def test_a_pooler_in_between_works_in_both_modes(self) -> None:
         for mode in ("session", "transaction"):
             with self.subTest(mode):
                 bouncer = OwnBouncer(self.server.port, mode)

@@ -235,7 +235,7 @@ class SqliteTakingTurns(TakingTurns):
         return f"{super().make_url().replace('file:', 'sqlite:')}/runs.db"
 
     @full_size
-    def test_a_process_of_an_older_schema_that_starts_again_is_refused_and_told_why(self) -> None:
+    def test_a_restarted_process_of_an_older_schema_is_refused_with_the_reason(self) -> None:
         url = self.make_url()
         old = VersionProcess(self, older_package(SCHEMA_BEFORE), url)
         old.do("create", "s")

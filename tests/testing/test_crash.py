@@ -51,7 +51,7 @@ class CrashEverywhereTest(unittest.TestCase):
         self.assertEqual(report.broken, ())
 
     @full_size
-    def test_a_tool_that_wrongly_says_that_it_may_be_repeated_is_an_effect_twice(self):
+    def test_a_tool_wrongly_declared_as_repeatable_is_reported_as_a_repeated_effect(self):
         self.assertEqual(self.broken(lambda life: booking(life, effect="idempotent")), {"an effect twice"})
 
     @full_size

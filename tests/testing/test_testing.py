@@ -59,7 +59,7 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(AssertionError, "newest result of echo"):
             await self.outcome([{"tool_calls": [ECHO]}, second])
 
-    def test_keys_that_mean_nothing_are_refused_wherever_they_stand(self):
+    def test_unknown_keys_are_refused_wherever_they_are(self):
         for turn, sentence in (
             ({"tool_calls": [{"name": "echo", "args": {}}]}, "turn 1, call 1: unknown key 'args'"),
             ({"tool_calls": ["echo"]}, "turn 1, call 1: 'echo' is not an object"),
@@ -76,12 +76,12 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(ScriptError, sentence):
                 ScriptedProvider([turn])
 
-    def test_one_turn_that_stands_in_no_list_is_refused(self):
+    def test_one_turn_outside_a_list_is_refused(self):
         for turns in ("Hello.", {"text": "Hello."}):
             with self.assertRaisesRegex(ScriptError, "a script must be a list of turns: write \\["):
                 ScriptedProvider(turns)
 
-    async def test_a_script_that_is_over_says_so(self):
+    async def test_a_script_without_turns_left_is_an_error(self):
         result = await self.outcome([{"tool_calls": [ECHO]}])
         self.assertIn("has 1 turn, and all have been used", result.error_message)
 
@@ -240,7 +240,7 @@ class EmittedTest(unittest.TestCase):
         report = asyncio.run(replay_agent(events, replace(agent, instructions="Be brief.")))
         self.assertIn("Be brief.", report.text)
 
-    def test_a_tool_runs_for_real_when_the_user_says_so(self):
+    def test_a_tool_runs_for_real_if_the_user_allows_it(self):
         report = asyncio.run(replay_agent(self.events, self.options, live_tools=["pay"]))
         self.assertTrue(report.ok, report.text)
         names = {"__name__": "changed"}

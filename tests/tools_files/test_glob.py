@@ -53,7 +53,7 @@ class Patterns(ScratchCase):
             IgnoreFile(line).rules_in("a/" * 200, folders=False).verdicts([name] * 10)
         self.assertLess(time.process_time() - began, 5)
 
-    def test_names_match_as_the_standard_library_says(self) -> None:
+    def test_names_match_as_in_the_standard_library(self) -> None:
         chance = random.Random(7)
         for _ in range(sized(500, 1_500, 5_000)):
             pattern = "".join(chance.choices(["a", "b", "*", "?", "[ab]", "[!a]", "."], k=chance.randint(1, 7)))
@@ -95,7 +95,7 @@ class Trees(ScratchCase):
             os.utime(self.write(name), (1_000, 1_000 + number))
         self.assertEqual(self.call(GlobTool(), pattern="*", sort="modified")["matches"], ["c", "b", "a"])
 
-    def test_a_limit_is_told(self) -> None:
+    def test_a_reached_limit_is_reported(self) -> None:
         self.write_all([f"f{n:02}" for n in range(20)])
         output = self.call(GlobTool(max_matches=5), pattern="*")
         self.assertEqual((len(output["matches"]), output["total"], output["truncated"]), (5, 20, True))

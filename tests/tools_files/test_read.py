@@ -21,7 +21,7 @@ PNG = base64.b64decode(
 
 
 class Windows(ScratchCase):
-    def test_a_window_says_where_it_stands_and_how_to_go_on(self) -> None:
+    def test_a_window_of_a_file_names_its_lines_and_how_to_continue(self) -> None:
         ten = "".join(f"line {n}\n" for n in range(1, 11))
         for text, offset, limit, first, last, total, note in (
             (ten, None, None, 1, 10, 10, "end of file, 10 lines"),
@@ -53,7 +53,7 @@ class Windows(ScratchCase):
         self.assertEqual(output["file_path"], "dir/f")
         self.assertFalse(output["truncated"])
 
-    def test_long_lines_and_large_outputs_are_cut_and_it_says_so(self) -> None:
+    def test_long_lines_and_large_outputs_are_cut_and_marked(self) -> None:
         self.write("f", "x" * 5_000 + "\nshort\n")
         output = self.call(ReadTool(), file_path="f")
         self.assertIn("x" * 2_000 + "… (+3,000 characters)\n     2\tshort", output["content"])
@@ -101,7 +101,7 @@ def _feed(text: str, size: int) -> tuple[list[str], int]:
 
 
 class Contents(ScratchCase):
-    def test_encodings_are_told_apart(self) -> None:
+    def test_encodings_are_recognized(self) -> None:
         for data, text, note in (
             ("grün €".encode(), "grün €", "end of file, 1 line"),
             (b"\xef\xbb\xbfgr\xc3\xbcn", "grün", "UTF-8 text with a byte order mark"),
@@ -146,7 +146,7 @@ class Contents(ScratchCase):
         with self.assertRaisesRegex(ToolError, "smaller copy"):
             self.call(ReadTool(max_image_bytes=4), file_path="f")
 
-    def test_a_pdf_comes_as_data_and_a_picture_says_its_size(self) -> None:
+    def test_a_pdf_is_returned_as_data_and_a_picture_with_its_size(self) -> None:
         self.write("f.pdf", b"%PDF-1.7 rest")
         output = self.call(ReadTool(), file_path="f.pdf")
         self.assertEqual((output["type"], output["media_type"]), ("file", "application/pdf"))

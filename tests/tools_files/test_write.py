@@ -56,7 +56,7 @@ class Writing(ScratchCase):
         self.call(WriteTool(), file_path="f", content="new", overwrite=True)
         self.assertEqual((file.stat().st_uid, file.stat().st_gid), (1234, 4321))
 
-    def test_other_names_of_a_file_keep_its_old_content_and_it_says_so(self) -> None:
+    def test_other_names_of_a_file_keep_its_old_content_which_the_result_mentions(self) -> None:
         file = self.write("f", "old")
         os.link(file, self.root / "g")
         output = self.call(WriteTool(), file_path="f", content="new", overwrite=True)

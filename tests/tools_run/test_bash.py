@@ -206,7 +206,7 @@ class WorkingDirectory(WorkspaceTestCase):
         self.assertEqual(self.bash("cd 'sub dir'; export X=1")["cwd"], "sub dir")
         self.assertEqual(self.bash('pwd; echo "[$X]"')["stdout"], f"{self.workspace}/sub dir\n[]\n")
 
-    def test_outside_the_workspace_it_is_reset_and_a_note_says_so(self) -> None:
+    def test_outside_the_workspace_the_folder_is_reset_with_a_note(self) -> None:
         result = self.bash("cd /")
         self.assertIn("outside the workspace", result["notes"][0])
         self.assertEqual(self.bash("pwd")["stdout"], f"{self.workspace}\n")

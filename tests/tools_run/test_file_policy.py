@@ -166,7 +166,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertNotEqual(self.confined("git add a")["exit_code"], 0)
         self.assertEqual(self.git("ls-files"), "")
 
-    def test_git_renames_a_folder_and_another_program_that_cannot_is_told_the_way(self) -> None:
+    def test_git_renames_a_folder_and_a_program_that_cannot_gets_a_hint(self) -> None:
         self.git("init", "-q", ".")
         (self.workspace / "folder").mkdir()
         (self.workspace / "folder/f").write_text("x")

@@ -54,7 +54,7 @@ class Conversion(unittest.TestCase):
                 converted = html_to_markdown(page.read_text(encoding="utf-8"), "https://garden.example/veg/")
                 self.assertEqual(converted.markdown + "\n", page.with_suffix(".md").read_text(encoding="utf-8"))
 
-    def test_pieces_become_what_the_table_says(self) -> None:
+    def test_pieces_are_converted_as_in_the_table(self) -> None:
         for html, markdown in PIECES:
             with self.subTest(html):
                 self.assertEqual(html_to_markdown(html, "http://h.example/d/").markdown, markdown)
@@ -77,6 +77,6 @@ class Conversion(unittest.TestCase):
                 # A quadratic parser would need minutes for these, a linear one at most a second.
                 self.assertLess(time.process_time() - began, 5)
 
-    def test_a_page_that_is_too_long_says_so(self) -> None:
+    def test_a_page_that_is_too_long_is_cut_with_a_note(self) -> None:
         self.assertTrue(html_to_markdown("x" * 2_000_001).is_cut)
         self.assertFalse(html_to_markdown("<b>x</b>").is_cut)

@@ -131,7 +131,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(ToolInputError, "task_1"):
             await TaskOutputTool().run({"task_id": "task_9"}, ctx)
 
-    async def test_one_that_fails_says_why(self) -> None:
+    async def test_a_failed_subagent_is_reported_with_its_reason(self) -> None:
         async def refused(agent: str, prompt: str) -> SubagentResult:
             raise ToolError("a hook blocked this subagent")
 
@@ -157,7 +157,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         await run_in_thread(ctx.services.get(RunResources).get(RunTasks).close, ctx.cancelled)
         self.assertEqual(ended, ["reader"])
 
-    async def test_without_a_runtime_it_says_so(self) -> None:
+    async def test_without_a_runtime_it_is_an_error(self) -> None:
         with self.assertRaisesRegex(ToolError, "no subagent"):
             await TaskTool({"reader": ""}).run({"agent": "reader", "prompt": "p"}, ToolContext())
 

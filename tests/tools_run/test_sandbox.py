@@ -153,7 +153,7 @@ class Confined(WorkspaceTestCase):
         names = ["new/.git", "d/.husky", "HEAD", "far/down/HEAD"]
         self.assert_kept_away(result, *names, ".envrc", *([] if self.on_copy else ["config"]))
 
-    def test_a_settings_file_that_a_command_makes_is_kept_away_and_a_note_says_so(self) -> None:
+    def test_a_settings_file_that_a_command_creates_is_removed_with_a_note(self) -> None:
         result = self.confined(
             "echo evil > .mcp.json; ln -s /etc/passwd .envrc; mkdir .github; echo x > .github/CODEOWNERS"
         )
@@ -387,7 +387,7 @@ class NoSandbox(WorkspaceTestCase):
         reasons = dict.fromkeys(("namespaces", "overlay", "landlock"), "for this test")
         pretend(self, SandboxReport(False, False, False, reasons))
 
-    def test_auto_runs_and_says_so_and_require_does_not_run(self) -> None:
+    def test_auto_runs_with_a_note_and_require_does_not_run(self) -> None:
         self.assertIn("no sandbox", self.bash("touch ran", sandbox="auto")["notes"][0])
         (self.workspace / "ran").unlink()
         with self.assertRaisesRegex(ToolError, "for this test"):

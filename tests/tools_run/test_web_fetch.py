@@ -91,7 +91,7 @@ class Redirects(unittest.TestCase):
         with self.assertRaises(AddressRefusedError):
             fetch(lambda url: redirect("/again"), resolver=lambda host: next(answers))
 
-    def test_a_circle_ends_with_an_error_that_says_how_many_were_followed(self) -> None:
+    def test_a_circle_of_redirects_ends_with_an_error_that_names_their_number(self) -> None:
         with self.assertRaisesRegex(ToolError, "more than 5 times"):
             fetch(lambda url: redirect("/"))
 
@@ -290,7 +290,7 @@ class RealConnections(unittest.TestCase):
                 if before is not None:
                     os.environ["SSL_CERT_FILE"] = before
 
-    def test_a_refused_connection_says_so(self) -> None:
+    def test_a_refused_connection_is_named_in_the_error(self) -> None:
         port = self.server.server_port
         self.server.shutdown()
         self.server.server_close()

@@ -105,7 +105,7 @@ class LivePage(unittest.TestCase):
         page.get_by_role("link", name="Tea, please.").wait_for()
         self.assertEqual(self.complaints, [])
 
-    def test_the_page_says_how_full_the_window_is_while_the_run_goes_on(self):
+    def test_the_page_shows_how_full_the_window_is_during_a_run(self):
         self.serve({"text": "Looking.", "tool_calls": [{"name": "hold", "arguments": {}}]}, "Here it is.")
         page = self.open()
         self.start(page, "Tea, please.")
@@ -269,7 +269,7 @@ class LivePage(unittest.TestCase):
         page.wait_for_url(re.compile("state=failed"))
         self.assertEqual(set(page.locator("#sessions tbody td.state").all_inner_texts()), {"failed"})
 
-    def test_open_questions_stand_above_the_list_and_lead_to_where_they_are_answered(self):
+    def test_open_questions_are_above_the_list_and_link_to_where_they_are_answered(self):
         self.serve({"tool_calls": [READ, EDIT]}, "Done.")
         page = self.open()
         session_id = self.start(page)

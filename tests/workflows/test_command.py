@@ -216,7 +216,7 @@ class WorkflowCommand(CommandCase):
         self.assertIn("workflow 'o' has ended and receives no more events: 'paid' was not stored", err)
         self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)  # its inbox names no call
 
-    def test_a_secret_in_an_event_is_masked_and_the_sender_is_told(self) -> None:
+    def test_a_secret_in_an_event_is_masked_and_the_sender_notified(self) -> None:
         code, out, _ = self.command(
             "workflow", "send", "o", "paid", '{"key": "sk-proj-abcdefghijklmnopqrstuvwx0123456789"}'
         )
@@ -261,7 +261,7 @@ class WorkflowCommand(CommandCase):
         self.assertIn("is not run", err)
         self.assertEqual(self.run_flow("review", "repository=/srv", "most=1", "--trust")[0], WAITING)
 
-    def test_ctrl_c_suspends_and_says_how_to_go_on(self) -> None:
+    def test_ctrl_c_suspends_and_prints_how_to_continue(self) -> None:
         words = ["workflow", "run", f"{self.module}:nap", "--session", "n", "--app-dir", str(self.app)]
         done = run_python("-m", "openagentic_sdk", *words, cwd=ROOT, text=True, timeout=500)
         self.assertEqual(done.returncode, INTERRUPTED, done.stderr)
@@ -272,7 +272,7 @@ class WorkflowCommand(CommandCase):
 
 
 class Progress(unittest.TestCase):
-    def test_a_fold_tells_states_levels_and_times(self) -> None:
+    def test_a_fold_computes_states_levels_and_times(self) -> None:
         events = [
             SystemInit("s", "/", "0", ts=100.0),
             UserMessage('{"workflow": "w", "arguments": {"x": 1}}'),

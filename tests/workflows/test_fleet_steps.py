@@ -131,7 +131,7 @@ class FleetSteps(FleetCase):
         asyncio.run(fleet.cancel(run_id))
         self.assertEqual([row.state for row in asyncio.run(fleet.runs())], ["cancelled", "cancelled"])
 
-    def test_a_workflow_that_is_told_to_end_ends_its_runs_and_cleans_up(self) -> None:
+    def test_a_terminated_workflow_ends_its_runs_and_cleans_up(self) -> None:
         fleet, run_id = self.parked()
         options = OpenAgenticOptions(session_store=self.store)
         asyncio.run(patient.cancel(asyncio.run(fleet.status(run_id)).session, options=options))
@@ -146,7 +146,7 @@ class FleetSteps(FleetCase):
         self.assertEqual({row.agent: row.state for row in asyncio.run(fleet.runs())}["reader"], "cancelled")
         self.assertEqual(self.store.list_sessions(), [])
 
-    def test_the_end_of_any_run_can_be_told_to_a_workflow_that_has_not_begun(self) -> None:
+    def test_the_end_of_any_run_can_be_sent_to_a_workflow_that_has_not_begun(self) -> None:
         fleet = self.fleet_of(ScriptedProvider(["read"]))
         asyncio.run(fleet.enqueue("reader", "Read it.", request_id="r", told=("later", "read")))
         asyncio.run(Worker(fleet).work(until_idle=True))

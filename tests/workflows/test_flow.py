@@ -128,7 +128,7 @@ class Steps(FlowCase):
         )
         self.assertIn("flow.version(", result.error_message)
 
-    async def test_a_step_that_fails_is_tried_again_as_its_policy_says_and_then_raises(self) -> None:
+    async def test_a_failed_step_is_retried_by_its_policy_and_then_raises(self) -> None:
         def fetch() -> str:
             self.effect("fetch")
             raise ConnectionError(f"down {len(self.effects)}")

@@ -297,7 +297,7 @@ class LintTest(unittest.TestCase):
             with self.assertRaisesRegex(OptionsError, "does not exist"):
                 check_paths([root / "missing"])
 
-    def test_the_command_prints_findings_or_json_and_its_exit_code_says_whether_there_are_any(self) -> None:
+    def test_the_command_prints_findings_or_json_and_its_exit_code_shows_whether_there_are_any(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             flows = Path(folder, "flows.py")
             flows.write_text("from openagentic_sdk import workflow\n@workflow\nasync def f(flow):\n    return id(f)\n")

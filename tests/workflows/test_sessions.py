@@ -193,7 +193,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         events = what_if(source_id="s", at_seq=self.seq("user.message"), options=flow.to_options(self.options))
         return [event async for event in events if isinstance(event, Result)][-1]
 
-    async def test_another_agent_and_a_replay_of_requests_are_told_what_a_workflow_needs(self) -> None:
+    async def test_another_agent_and_a_replay_of_requests_get_errors_that_name_what_a_workflow_needs(self) -> None:
         await self.ordered()
         with self.assertRaisesRegex(OptionsError, "only its code can continue"):
             plain = replace(self.options, provider=ScriptedProvider(["Hi."]), model="m")

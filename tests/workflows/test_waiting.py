@@ -30,7 +30,7 @@ class Events(FlowCase):
         self.assertFalse(await order.deliver("s", "paid", Payment(7), event_id="e1", options=self.options()))
         self.assertEqual((await order.run(options=self.options(), session="s")).output, 7)
 
-    async def test_a_workflow_that_has_ended_refuses_an_event_and_knows_one_that_is_sent_again(self) -> None:
+    async def test_a_workflow_that_has_ended_refuses_an_event_and_accepts_a_repeated_one(self) -> None:
         @workflow
         async def order(flow: Flow) -> int:
             return int(await flow.wait_for("paid"))
