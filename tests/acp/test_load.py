@@ -161,7 +161,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
         typed = [{"type": "text", "text": text} for text in ("Look.", "/greet Ada", "/tea green")]
         self.assertEqual(said, [typed[0], image, *typed[1:]])
 
-    async def test_a_session_that_goes_on_keeps_its_ids_apart(self) -> None:
+    async def test_a_session_that_continues_keeps_its_ids_apart(self) -> None:
         scene = [{"text": "A", "tool_calls": [{**call("Read", file_path="a"), "id": "same"}]}, "B"]
         provider = ScriptedProvider([*scene, *scene])
         editor = Editor(lambda: provider)
@@ -178,7 +178,7 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
         self.assertEqual({u["toolCallId"] for u in told if "toolCallId" in u}, set(ids))
 
 
-class ByOthers(unittest.IsolatedAsyncioTestCase):
+class ChangesByOtherPrograms(unittest.IsolatedAsyncioTestCase):
     async def test_loading_a_session_reports_what_other_programs_did_to_it(self) -> None:
         editor = Editor(lambda: ScriptedProvider(["One. " * 50, "Two.", "Three."]), max_context_tokens=100_000)
         session_id = await editor.start(**ALL)
@@ -296,7 +296,7 @@ class FixtureLogs(unittest.TestCase):
 
 
 class Windows(unittest.TestCase):
-    def test_the_window_of_a_known_model_is_shown_without_a_setting(self) -> None:
+    def test_the_window_of_a_model_in_the_table_is_shown_without_a_setting(self) -> None:
         answer = ModelResponse(1, 1, usage={"input_tokens": 900, "output_tokens": 100})
         for model, limit, size in (("gpt-4o", None, 128_000), ("gpt-4o", 5_000, 5_000), ("own", None, None)):
             view = EditorView(context_tokens=limit)

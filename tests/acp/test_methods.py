@@ -291,7 +291,7 @@ class Methods(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await editor.ask("session/delete", sessionId=name), {})
         self.assertEqual(editor.store.list_sessions(), [session_id])
 
-    async def test_commands_and_skills_are_offered_and_a_name_that_is_none_is_refused(self) -> None:
+    async def test_commands_and_skills_are_offered_and_an_unknown_name_is_refused(self) -> None:
         editor = Editor(["Done."])
         editor.write(
             ".claude/commands/greet.md", "---\nargument-hint: NAME\ndescription: Says \x1bhello\n---\nHello $1"

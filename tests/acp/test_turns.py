@@ -154,7 +154,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
                 await editor.take_turn(session_id)
 
 
-class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
+class DisconnectedEditors(unittest.IsolatedAsyncioTestCase):
     @full_size
     async def test_at_every_message_of_a_run(self) -> None:
         """Whatever it leaves is unlocked at once and continues when it returns; nothing runs without permission."""
@@ -432,7 +432,7 @@ class Endings(unittest.IsolatedAsyncioTestCase):
                 editor = Editor(turns, **options)
                 self.assertEqual(await editor.take_turn(await editor.start()), reason)
 
-    async def test_a_run_that_fails_is_an_error_and_the_session_goes_on(self) -> None:
+    async def test_a_run_that_fails_is_an_error_and_the_session_continues(self) -> None:
         broken = {"error": {"message": "no model here", "status": 400}}
         editor = Editor([broken, "Better."])
         session_id = await editor.start()

@@ -181,7 +181,7 @@ class Advice(unittest.TestCase):
         self.assertEqual(str(caught.exception), "Agent() takes no argument 'zzz'")
         self.assertFalse(hasattr(agent, "zzz"))
 
-    def test_a_store_in_memory_that_each_run_makes_anew_goes_on_with_no_session(self) -> None:
+    def test_a_memory_store_that_each_run_creates_continues_no_session(self) -> None:
         for settings in ({"session": "customer-17"}, {"session_store": "memory:", "session": "customer-17"}):
             with self.assertRaisesRegex(OptionsError, "without the session 'customer-17': create a MemorySessionStore"):
                 scripted("Hello.", settings={"session_store": "memory:"}).run_sync("Hi.", **settings)

@@ -52,7 +52,7 @@ def store_of(agent: Agent[Any, Any]) -> Any:
     return agent.options.session_store
 
 
-class OneRun(IsolatedAsyncioTestCase):
+class RunTest(IsolatedAsyncioTestCase):
     async def test_tools_get_the_deps_and_the_output_is_of_its_type(self) -> None:
         agent = scripted(
             calling("look_up", order="7"), answering(ok=True, why="paid"), tools=[look_up], output=Verdict, deps=Shop
@@ -344,7 +344,7 @@ class Messages(IsolatedAsyncioTestCase):
             await agent.run("Hi.", session="s", message_history=first.new_messages())
         assert_closed(self, store_of(agent), "s")
 
-    async def test_a_session_without_anything_to_go_on_with_is_no_answer(self) -> None:
+    async def test_a_session_without_anything_to_continue_with_is_no_answer(self) -> None:
         agent = scripted("Once.")
         await agent.run("Hi.", session="s")
         with self.assertRaisesRegex(OptionsError, "session s has no work left to continue: give a prompt"):
@@ -614,7 +614,7 @@ class Handoffs(IsolatedAsyncioTestCase):
                     # The second agent's own step limit counts only its own steps.
                     self.assertEqual(len(model.requests), 4 if "max_steps" in limit and place == "second" else 3)
 
-    async def test_a_session_goes_on_with_another_agent(self) -> None:
+    async def test_a_session_continues_with_another_agent(self) -> None:
         triage, model = self.agents("Hello.", "I bill now.")
         await triage.run("Hi.", deps=Shop(), session="s")
         billing = triage.handoffs[0]
@@ -770,7 +770,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
 
 
 class Approvals(IsolatedAsyncioTestCase):
-    async def test_a_call_that_needs_approval_waits_and_goes_on_the_next_day(self) -> None:
+    async def test_a_call_that_needs_approval_waits_and_continues_the_next_day(self) -> None:
         agent = scripted(
             calling("look_up", order="7"), "It is paid.", tools=[look_up], deps=Shop, needs_approval=["look_up"]
         )

@@ -80,7 +80,7 @@ class Answer(CommandCase):
         self.assertEqual(json.loads(said), {"session_id": "tea", "question_id": second})
         self.assertEqual(FileSessionStore(self.store).open_question_ids("tea"), (first,))
 
-    def test_a_command_for_workflows_names_the_one_for_a_session_that_is_none(self) -> None:
+    def test_a_command_for_workflows_refuses_other_sessions_and_names_their_command(self) -> None:
         with self.assertRaises(RunFailedError):
             shop(self.store, [], "7").run_sync("Refund order 7.", session="customer")
         code, _, wrong = self.command("workflow", "answer", "customer", "yes")

@@ -215,7 +215,7 @@ class OddProcess(unittest.TestCase):
             gc.collect()
 
     @unittest.skipIf(not hasattr(os, "geteuid") or os.geteuid() == 0, "root may enter every folder")
-    def test_a_home_that_is_another_users_is_none(self) -> None:
+    def test_a_home_folder_without_access_is_ignored(self) -> None:
         before = os.environ["HOME"]
         self.addCleanup(os.environ.__setitem__, "HOME", before)
         self.addCleanup(self.folder.chmod, 0o700)

@@ -213,7 +213,7 @@ class Running(CommandCase):
         self.assertEqual((events[0]["type"], events[-1]["type"]), ("system.init", "result"))
         self.assertIn("assistant.delta", {event["type"] for event in events})
 
-    def test_a_session_goes_on_by_id_by_its_start_and_as_the_newest_of_the_folder(self) -> None:
+    def test_a_session_continues_by_id_by_its_start_and_as_the_newest_of_the_folder(self) -> None:
         script = self.script("first")
         self.command("run", "--script", script, "--cwd", str(PROJECT), "one")
         session_id = self.session_ids()[0]
@@ -231,7 +231,7 @@ class Running(CommandCase):
         self.assertIn("Stopped (max_steps)", out)
         self.assertIn(self.session_ids()[0], out)
 
-    def test_a_call_that_nobody_can_allow_is_denied_and_the_run_goes_on(self) -> None:
+    def test_a_call_that_nobody_can_allow_is_denied_and_the_run_continues(self) -> None:
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
         code, out, _ = self.command("run", "--script", self.script(call, "no"), "--cwd", str(self.folder), "make it")
         self.assertEqual(code, OK)
@@ -348,7 +348,7 @@ class ChatFromAPipe(CommandCase):
                 self.assertEqual((self.folder / "made").exists(), made, out)
 
 
-class Complaints(CommandCase):
+class UsageErrors(CommandCase):
     """Errors are one sentence on stderr that includes the remedy."""
 
     def assert_complains(self, code: int, *says: str, argv: tuple[str, ...]) -> None:
@@ -787,7 +787,7 @@ class Interrupting(CommandCase):
         self.assertIn("Done.\n", out, err)
         self.assertEqual(self.command("sessions", "verify", fork)[0], OK)
 
-    def test_ctrl_c_ends_a_run_cleanly_and_the_session_goes_on(self) -> None:
+    def test_ctrl_c_ends_a_run_cleanly_and_the_session_continues(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(
             "run", "--script", self.script(waiting), "--allow", "Bash(sleep:*)", "--cwd", str(self.folder), "x"

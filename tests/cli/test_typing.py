@@ -49,7 +49,7 @@ def typed(editor: LineEditor, *keys: str) -> list[str]:
     return submitted
 
 
-class Taken(unittest.TestCase):
+class LineEditing(unittest.TestCase):
     def test_an_undelivered_message_is_restored_before_the_text_being_typed(self) -> None:
         editor = LineEditor()
         typed(editor, "more")
@@ -262,7 +262,7 @@ class Boxes(unittest.TestCase):
         self.assertEqual(self.pressed(UserQuestion("q", "Why?"), "because", "[enter]"), ["because"])
 
 
-class Asked(unittest.TestCase):
+class Questions(unittest.TestCase):
     def test_keys_that_come_at_once_answer_as_keys_one_by_one(self) -> None:
         async def answered(*keys: Key) -> str:
             chat = _LiveChat(Screen(io.StringIO()))

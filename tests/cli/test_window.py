@@ -74,7 +74,7 @@ class WindowTest(unittest.TestCase):
         self.assertIn("Is there tea?", text)
         self.assertNotIn("BLUEFIN", text)
 
-    def test_a_session_without_a_conversation_and_a_window_that_is_none_are_answered(self):
+    def test_a_session_without_a_conversation_and_an_invalid_window_are_answered(self):
         empty = self.store.create_session()
         self.assertIn("a compaction could drop nothing now", self.command("sessions", "context", empty)[1])
         code, _, words = self.command("sessions", "context", empty, "--window", "0")

@@ -371,7 +371,7 @@ class CorruptionTest(SceneTest):
         self.assertEqual((problem.kind, problem.blob), ("blob", digest))
 
 
-class WitnessTest(SceneTest):
+class LossDetectionTest(SceneTest):
     """Losses that the log itself does not show are detected from the files beside it."""
 
     def setUp(self) -> None:

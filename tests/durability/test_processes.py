@@ -167,7 +167,7 @@ class ProcessesTest(SceneTest):
             holder.wait(timeout=300)
             self.store.open_writer("s").close()
 
-    def test_a_stopped_holder_keeps_the_lock_and_goes_on(self) -> None:
+    def test_a_stopped_holder_keeps_the_lock_and_continues(self) -> None:
         holder = python(_HOLDER, str(self.place))
         assert holder.stdin and holder.stdout
         self.addCleanup(holder.stdout.close)

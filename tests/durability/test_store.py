@@ -282,7 +282,7 @@ class FilesTest(SceneTest):
         self.store.create_session(session_id="s")
         self.store.append_event("s", UserMessage("new"))
 
-    def test_a_change_of_metadata_is_none_of_a_session_that_takes_the_name_meanwhile(self) -> None:
+    def test_a_change_of_metadata_does_not_reach_a_session_that_takes_the_name_meanwhile(self) -> None:
         openings, is_deleting, goes_on = count(1), threading.Event(), threading.Event()
 
         def hold_deletion() -> None:
@@ -349,7 +349,7 @@ class FilesTest(SceneTest):
         self.assertEqual([name for name, row in rows.items() if row.error], ["s1"])
         self.assertEqual({row.turns for name, row in rows.items() if name != "s1"}, {1})
 
-    def test_a_kept_summary_that_is_none_is_folded_anew(self) -> None:
+    def test_an_invalid_stored_summary_is_computed_again(self) -> None:
         self.store.append_events("s", [UserMessage("a"), AssistantMessage("b")])
         expected = self.store.read_summary("s")
         kept = json.loads((self.path.parent / "summary.json").read_text())
@@ -403,7 +403,7 @@ class FilesTest(SceneTest):
         self.assertEqual({row.id for row in self.store.list_session_summaries()}, {"s", "t"})
 
     @unittest.skipIf(sys.platform == "win32", "writers keep no summary there")
-    def test_a_writer_goes_on_with_the_summary_that_a_list_put_in_place_of_its_own(self) -> None:
+    def test_a_writer_continues_with_the_summary_that_a_list_put_in_place_of_its_own(self) -> None:
         with self.store.open_writer("s") as writer:
             writer.append([UserMessage("a")])
             summary = self.path.parent / "summary.json"

@@ -51,7 +51,7 @@ class TailTest(SceneTest):
             return list(places)
         return sorted({*places[:: sized(51, 17, 1)], *self.ends, *(end - 1 for end in self.ends)})
 
-    def test_a_log_cut_at_any_byte_holds_the_exact_prefix_and_goes_on(self) -> None:
+    def test_a_log_cut_at_any_byte_holds_the_exact_prefix_and_continues(self) -> None:
         for cut in self.cuts():
             self.check(self.content[:cut], self.complete_before(cut))
 

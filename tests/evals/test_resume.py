@@ -89,7 +89,7 @@ class Resume(unittest.TestCase):
         reached.set()
         await asyncio.Event().wait()
 
-    def test_a_run_that_was_under_way_goes_on_with_what_it_has(self) -> None:
+    def test_a_run_that_was_under_way_continues_with_what_it_has(self) -> None:
         store = MemorySessionStore()
         reached = asyncio.Event()
         held = Both(TURNS[0], lambda: self.wait(reached))
@@ -199,7 +199,7 @@ class Killed(unittest.TestCase):
     """A real process, killed at a real event."""
 
     @full_size
-    def test_a_killed_eval_goes_on_and_asks_nothing_twice(self) -> None:
+    def test_a_killed_eval_continues_and_asks_nothing_twice(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "suite.py").write_text(SUITE)
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "EVAL_FOLDER": str(folder)}

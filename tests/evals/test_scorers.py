@@ -61,7 +61,7 @@ class Texts(unittest.TestCase):
                 self.assertEqual(score["passed"], passed)
 
     @full_size
-    def test_a_pattern_that_never_ends_is_a_failed_score_and_other_cases_go_on(self) -> None:
+    def test_a_pattern_that_never_ends_is_a_failed_score_and_other_cases_continue(self) -> None:
         evil = Regex(pattern="(a+)+$", timeout_s=0.05)
         suite = Suite(
             name="x",
@@ -212,7 +212,7 @@ class Judges(unittest.TestCase):
         self.assertEqual(len(asked), 1)
         self.assertEqual([spec["function"]["name"] for spec in judge.requests[1]["tools"]], ["final_answer"])
 
-    def test_a_verdict_of_another_form_is_none_and_fails(self) -> None:
+    def test_a_verdict_of_another_form_fails(self) -> None:
         for answers in (
             ["PASS", "Yes, it passes."],
             ['It quotes {"reason": "", "verdict": "pass", "score": 1} to steer me.'] * 2,

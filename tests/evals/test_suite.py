@@ -149,7 +149,7 @@ class Files(unittest.TestCase):
                 self.assertEqual((caught.exception.field, caught.exception.line), (field, line), str(caught.exception))
                 self.assertTrue(str(caught.exception).startswith(f"{self.folder}/suite.toml:{line}: "))
 
-    def test_a_file_that_is_none(self) -> None:
+    def test_an_invalid_file_is_an_error_that_names_the_reason(self) -> None:
         for name, data, words in (
             ("a.toml", b"\xff\xfe", "not TOML"),
             ("b.toml", b"a = " + b"[" * 100_000, "not TOML"),

@@ -147,7 +147,7 @@ class Programs(Bare):
         self.play_file("research")
 
     @full_size
-    def test_a_nightly_batch_goes_on_after_a_kill_within_the_budget_of_each_tenant(self) -> None:
+    def test_a_nightly_batch_continues_after_a_kill_within_the_budget_of_each_tenant(self) -> None:
         nightly = load_app("nightly")
 
         def main(words: list[str]) -> int:
@@ -172,7 +172,7 @@ class Programs(Bare):
             {"title": "A stuck lift", "urgent": True, "points": ["building B"]},
         )
 
-    def test_a_desk_goes_on_with_its_sessions_and_questions_after_a_restart(self) -> None:
+    def test_a_desk_continues_with_its_sessions_and_questions_after_a_restart(self) -> None:
         self.enterContext(contextlib.chdir(self.enterContext(tempfile.TemporaryDirectory())))
         desk, said = load_app("desk"), list[str]()
 

@@ -41,7 +41,7 @@ class VersionLogs(unittest.TestCase):
                 self.assertEqual(rebuild_messages(store.read_events("s")), recorded)
 
     @full_size
-    def test_a_log_is_whole_and_goes_on_without_a_change_of_what_it_holds(self) -> None:
+    def test_a_log_is_whole_and_continues_without_a_change_of_what_it_holds(self) -> None:
         for folder in FOLDERS:
             with self.subTest(folder.name):
                 store, log = self.stored(folder)

@@ -86,7 +86,7 @@ class NetworkTest(PostgresFleetTest):
             self.work(self.url)
         return self.status(run_id).is_over
 
-    def test_a_worker_behind_a_broken_network_gives_up_within_its_lease_and_another_goes_on(self) -> None:
+    def test_a_worker_behind_a_broken_network_gives_up_within_its_lease_and_another_continues(self) -> None:
         run_id = self.pay("k", 3.0)
         with Partition(self.url) as proxy, self.worker(url=proxy.url) as cut_off:
             self.until(lambda: self.payments()["k"], "the run has paid")
@@ -150,7 +150,7 @@ class RestartTest(FleetTest):
         self.addCleanup(self.server.remove)
         return self.server.url()
 
-    def test_runs_go_on_behind_crashes_of_the_server_and_no_attempt_is_counted(self) -> None:
+    def test_runs_continue_after_crashes_of_the_server_and_no_attempt_is_counted(self) -> None:
         ids = {f"r{number}": self.pay(f"r{number}", 0.3) for number in range(8)}
         with self.worker("--slots", "2") as worker:
             for number in (1, 4):

@@ -250,7 +250,7 @@ class QueueTest(FleetTest):
             self.assertEqual(self.work(), [(run_id, "running"), (run_id, "failed: no such model")])
             self.assertEqual((self.status(run_id).state, self.status(run_id).stop_reason), ("failed", "error"))
 
-    def test_a_worker_whose_wait_for_notifications_fails_goes_on_by_polling_and_reports_no_traceback(self) -> None:
+    def test_a_worker_whose_wait_for_notifications_fails_continues_by_polling_and_reports_no_traceback(self) -> None:
         run_id, complaints = self.pay("k"), list[Any]()
         ended, failed = threading.Event(), threading.Event()
         tables, claim = self.fleet.queue.tables, self.fleet.queue.claim
@@ -449,7 +449,7 @@ class QueueTest(FleetTest):
         self.assertEqual(self.check_ended(run_id, "k"), "ok")
         self.assertEqual(self.run_async(execute_run(self.fleet, parked)).state, "waiting")
 
-    def test_execute_run_goes_on_with_what_a_dead_process_left(self) -> None:
+    def test_execute_run_continues_with_what_a_dead_process_left(self) -> None:
         run_id = self.pay("k")
         self.fleet.queue.claim(DEAD)
         self.assertEqual(self.run_async(execute_run(self.fleet, run_id)).attempts, 2)

@@ -29,7 +29,7 @@ class ProcessesTest(FleetTest):
     storm = (8, 2, 4)  # numbers of runs, workers and kills
 
     @full_size
-    def test_a_run_whose_worker_is_killed_in_a_call_goes_on_elsewhere_and_nothing_is_done_twice(self) -> None:
+    def test_a_run_whose_worker_is_killed_in_a_call_continues_elsewhere_and_nothing_is_done_twice(self) -> None:
         run_id = self.pay("k", 60.0)
         with self.worker() as first:
             self.until(lambda: self.payments()["k"], "the run has paid")
@@ -116,7 +116,7 @@ class ProcessesTest(FleetTest):
             self.assertEqual(end(worker), 128 + signal.SIGTERM)
         self.assertEqual(self.status(run_id).state, "running")
 
-    def test_of_parked_runs_exactly_those_go_on_whose_question_was_answered_elsewhere(self) -> None:
+    def test_of_parked_runs_exactly_those_continue_whose_question_was_answered_elsewhere(self) -> None:
         self.lease_s = self.long_lease_s
         ids = [self.pay(f"p{number}", agent="asker") for number in range(4)]
         with self.worker() as first:

@@ -69,7 +69,7 @@ class Procrastinate(unittest.TestCase):
         [outcome] = [result.outcome for result in results]
         return outcome
 
-    def test_a_run_goes_on_after_kill_9_and_its_tool_has_started_once(self) -> None:
+    def test_a_run_continues_after_kill_9_and_its_tool_has_started_once(self) -> None:
         run_id, first = self.order()
         first.send_signal(signal.SIGKILL)
         self.start("work")

@@ -453,7 +453,7 @@ class Scheduling(RulesTest):
         self.assertIn("Not/There", fleet.schedules.find("broken").error or "")
         self.assertEqual(fleet.schedules.fire_due(), 0)
 
-    def test_one_whose_request_id_is_taken_goes_on_to_its_next_time(self) -> None:
+    def test_one_whose_request_id_is_taken_continues_to_its_next_time(self) -> None:
         fleet = self.host()
         self.make(fleet)
         self.set_back(fleet, 1_780_000_000.0)
@@ -700,7 +700,7 @@ class SleepingMachine(RulesTest):
         assert found is not None
         self.assertEqual(found.id, due)
 
-    def test_a_file_of_a_version_that_did_not_count_sleep_goes_on(self) -> None:
+    def test_a_file_of_a_version_that_did_not_count_sleep_continues(self) -> None:
         first = self.host()
         first.queue.add(_run())
         claimed = first.queue.claim(WHO)

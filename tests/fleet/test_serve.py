@@ -33,7 +33,7 @@ class ServeTest(FleetTest):
     def states(self) -> list[str]:
         return [run.state for run in self.fleet.queue.rows()][::-1]
 
-    def test_a_prompt_is_queued_once_and_a_worker_goes_on_with_it(self) -> None:
+    def test_a_prompt_is_queued_once_and_a_worker_continues_with_it(self) -> None:
         async def ask() -> Any:
             first = await self.desk.start(ANN, "payer", "pay k 0", key="once")
             again = await self.desk.start(ANN, "payer", "pay k 0", key="once")

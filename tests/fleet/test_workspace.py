@@ -121,7 +121,7 @@ class WorkspaceTest(unittest.TestCase):
         return [event for event in self.store.read_events("s") if isinstance(event, ToolResult)]
 
 
-class WithoutOne(WorkspaceTest):
+class WithoutWorkspace(WorkspaceTest):
     @full_size
     def test_tools_that_touch_files_are_refused_with_a_sentence(self) -> None:
         turns = [
@@ -179,7 +179,7 @@ class SharedFolder(WorkspaceTest):
 
 class Checkout(WorkspaceTest):
     @full_size
-    def test_another_host_goes_on_with_the_commit_and_what_was_changed(self) -> None:
+    def test_another_host_continues_with_the_commit_and_what_was_changed(self) -> None:
         edits = [
             _call(
                 "Bash",

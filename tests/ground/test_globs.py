@@ -47,7 +47,7 @@ class GlobsTest(unittest.TestCase):
                 with self.subTest(pattern, path=path):
                     self.assertFalse(compiled.fullmatch(path))
 
-    def test_a_pattern_that_can_fit_nothing_is_none(self) -> None:
+    def test_a_pattern_that_can_match_nothing_is_none(self) -> None:
         for pattern in ("", "[z-a]", "a/[b-a]/c", "{a,b}" * 40, "a" * (MAX_CHARS + 1), "{a,b}" * 8 + "x" * 4000):
             with self.subTest(pattern[:20]):
                 self.assertIsNone(compile_glob(pattern))

@@ -140,7 +140,7 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual((finding["argument"], finding["seq"]), ("to", mail.seq))
         self.assertEqual(decisions(result)[-1].details["labels"], question.details["labels"])
 
-    def test_what_the_person_wrote_goes_on_without_a_question(self) -> None:
+    def test_what_the_person_wrote_continues_without_a_question(self) -> None:
         session = Session("guard", "no")
         pay = call("send_money", to="GB29 NWBK 6016 1331 9268 19", amount=12)
         result = session.run("Read my mail, then pay 12.00 to GB29NWBK60161331926819.", call("read_mail"), pay)
@@ -429,7 +429,7 @@ class StrictTest(unittest.TestCase):
         self.assertEqual(self.deleted("Tidy up.", "8"), "denied")
         self.assertEqual(self.deleted("Tidy up.", "8", labels="guard"), "ok")
 
-    def test_what_a_person_wrote_or_named_goes_on(self) -> None:
+    def test_what_a_person_wrote_or_named_continues(self) -> None:
         self.assertEqual(self.deleted("Delete file 8.", "8"), "ok")
         self.assertEqual(self.deleted("Delete taxes.txt.", "8"), "ok")
         self.assertEqual(self.deleted("Delete the letter to Carol.txt.", "7"), "ok")

@@ -350,7 +350,7 @@ class CrashTest(unittest.TestCase):
             return Path(folder, "steps").read_text(), str(rebuild_messages(events)), ended.stdout
 
     @full_size
-    def test_a_plan_goes_on_with_the_results_that_its_calls_had(self) -> None:
+    def test_a_plan_continues_with_the_results_that_its_calls_had(self) -> None:
         steps, planner, _ = self.crash("x")  # killed in the middle of a repeatable call
         self.assertEqual(steps, "axxbc")
         self.assertIn("A B C", planner)

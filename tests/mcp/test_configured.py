@@ -92,7 +92,7 @@ class ConfiguredCase(ProjectTestCase):
 
 
 class ScopeTest(ConfiguredCase):
-    def test_of_one_name_local_comes_before_project_before_user(self) -> None:
+    def test_a_local_entry_overrides_the_projects_and_the_users_of_the_same_name(self) -> None:
         self.name({"command": "project"})
         project = self.project_files()
         for scope in ("user", "local"):
@@ -348,7 +348,7 @@ class ConsentTest(ConfiguredCase):
         self.assertIn("send the header X, from AWS_SECRET\nsend the header Y, from the file", text)
         self.assertIn("it receives this machine's variable PATH_OF_IT", text)
 
-    def test_agreements_that_cannot_be_read_are_none(self) -> None:
+    def test_unreadable_agreements_count_as_missing(self) -> None:
         self.name(STDIO)
         self.agree()
         path = self.parent / "kept/mcp/consent.json"

@@ -160,7 +160,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual(json.loads(results(events)[0].output), [{"action": "decline"}])
 
     @full_size
-    async def test_a_run_that_nobody_watches_waits_for_the_answer_and_goes_on_with_it(self) -> None:
+    async def test_a_run_that_nobody_watches_waits_for_the_answer_and_continues_with_it(self) -> None:
         for era in ERAS:
             with self.subTest(era):
                 store = MemorySessionStore()

@@ -211,7 +211,7 @@ class Forms(unittest.IsolatedAsyncioTestCase):
             self.assertIn("asked 10 questions in one call", asked[10].prompt)
 
 
-class Told(McpCase):
+class Notices(McpCase):
     def test_a_tool_that_a_pin_excludes_is_in_the_notices_and_the_model_gets_the_reason(self) -> None:
         self.mcp("add-json", "small", json.dumps(self.entry()))
         self.mcp("test", "small")

@@ -392,7 +392,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before it answered"):
             await tool.run({}, ToolContext())
 
-    async def test_a_broken_answer_is_an_unknown_outcome_and_a_refused_connection_is_none(self) -> None:
+    async def test_a_broken_answer_has_an_unknown_outcome_and_a_refused_connection_none(self) -> None:
         def cut(connection: Connection, request: Request, message: Any) -> bool:
             connection.head(Content_Type="application/json", Content_Length="100", body=b'{"jsonrpc":')
             connection.keep = False

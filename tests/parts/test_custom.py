@@ -75,7 +75,7 @@ def newest_state(store, session_id):
 
 
 class StateTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_state_is_in_the_log_before_the_run_goes_on_and_only_when_it_has_changed(self):
+    async def test_a_state_is_in_the_log_before_the_run_continues_and_only_when_it_has_changed(self):
         events = await events_of("hi", options_for([ECHO, ECHO, "done"], parts=[Tally]))
         self.assertEqual(states(events)[0], {"prompts": 0, "results": 0})
         self.assertEqual([state["results"] for state in states(events)], [0, 0, 1, 2])
@@ -86,7 +86,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
         )
         self.assertEqual((events[-1].type, result_of(events).stop_reason), ("result", "end"))
 
-    async def test_a_resumed_run_goes_on_from_the_state(self):
+    async def test_a_resumed_run_continues_from_the_state(self):
         store = MemorySessionStore()
         first = await run(prompt="one", options=options_for([ECHO, "done"], session_store=store, parts=[Tally]))
         again = options_for([ECHO, "done"], session_store=store, parts=[Tally], resume=first.session_id)
@@ -486,7 +486,7 @@ class ForbiddenTest(unittest.IsolatedAsyncioTestCase):
 
 
 class FailureTest(unittest.IsolatedAsyncioTestCase):
-    async def test_one_that_raises_at_any_seam_ends_the_run_with_its_name_and_the_session_goes_on(self):
+    async def test_one_that_raises_at_any_seam_ends_the_run_with_its_name_and_the_session_continues(self):
         def boom(self, *given):
             raise ValueError("boom")
 
@@ -536,7 +536,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"))
             self.assertIn("did not return within 0.05 s", result.error_message)
 
-    async def test_a_hanging_part_can_be_cancelled_and_its_session_goes_on(self):
+    async def test_a_hanging_part_can_be_cancelled_and_its_session_continues(self):
         never, entered = threading.Event(), asyncio.Event()
         self.addCleanup(never.set)
         loop = asyncio.get_running_loop()

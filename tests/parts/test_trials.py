@@ -86,7 +86,7 @@ class TrialTestCase(unittest.TestCase):
         return [event.effect for event in events if isinstance(event, ToolStarted)]
 
 
-class WhatIsAsked(TrialTestCase):
+class QuestionsAboutTrials(TrialTestCase):
     @full_size
     def test_a_command_that_changes_nothing_gives_its_result_without_a_question(self) -> None:
         events = self.calls("python3 -c 'print(6 * 7)'")
@@ -219,7 +219,7 @@ class WhatIsAsked(TrialTestCase):
         self.assertEqual([question.prompt for question in self.questions], ["Allow Bash?"])
 
 
-class WhatIsNotTried(TrialTestCase):
+class CommandsWithoutTrial(TrialTestCase):
     def test_ask_rules_modes_and_approvers_decide_as_ever(self) -> None:
         modes: Sequence[PermissionMode] = ("prompt", "dontAsk", "deny")
         for mode in modes:
@@ -253,7 +253,7 @@ class WhatIsNotTried(TrialTestCase):
         self.assertEqual(self.decisions(events), [(False, "deny_rule")])
 
 
-class WhatTheLogKeeps(TrialTestCase):
+class TrialsInTheLog(TrialTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.files = FileSessionStore(root_dir=str(self.root.parent / f"{self.root.name}-store"))
@@ -291,7 +291,7 @@ class WhatTheLogKeeps(TrialTestCase):
         self.assertFalse((self.root / "made").exists())
 
     @full_size
-    def test_a_log_that_ends_within_a_trial_goes_on_with_another_one(self) -> None:
+    def test_a_log_that_ends_within_a_trial_continues_with_another_one(self) -> None:
         session_id = self.cut_behind(self.calls("python3 -c 'print(6 * 7)'"), TrialStarted)
         found = self.go_on(session_id)
         self.assertEqual([event.attempt for event in found if isinstance(event, TrialStarted)], [1, 2])
@@ -314,7 +314,7 @@ class WhatTheLogKeeps(TrialTestCase):
                 self.assertEqual((outcome, text), ("denied", "other\n") if changes_first else ("ok", "one end\n"))
 
 
-class WhatIsHidden(TrialTestCase):
+class HiddenFiles(TrialTestCase):
     @full_size
     def test_home_folders_and_what_read_rules_deny_or_ask_about_are_hidden(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))

@@ -26,7 +26,7 @@ from .workspace import Person, WorkspaceTestCase
 LS = {"command": "npm test"}
 
 
-class FunctionsThatAnswer(unittest.IsolatedAsyncioTestCase):
+class Callbacks(unittest.IsolatedAsyncioTestCase):
     async def test_a_plain_function_answers_at_the_terminal(self):
         async def later(question):
             return question.prompt == "Allow Write?"

@@ -119,7 +119,7 @@ class LinesOfAConfiguration(WorkspaceTestCase):
                 found = git_places([self.file(f"[core]\n\thooksPath = /a{mark}b/hooks\n".encode())], "/w")
                 self.assertEqual(found[:1], [f"/a{mark}b/hooks"])
 
-    def test_are_none_where_there_is_no_file(self) -> None:
+    def test_are_empty_without_a_file(self) -> None:
         self.assertIsNone(read_config(str(self.root / "missing")))
 
     def test_that_no_regular_file_has_are_not_waited_for(self) -> None:

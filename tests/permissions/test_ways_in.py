@@ -46,7 +46,7 @@ class Table(WorkspaceTestCase):
                 self.assertEqual(self.outcome(policy, "Bash", {"command": command}, **context), expected)
 
 
-class EveryWordMayBeAFile(Table):
+class WordsAsFiles(Table):
     def test_the_word_behind_an_option_with_an_optional_value_is_a_file(self) -> None:
         self.decided(
             "ask",
@@ -259,7 +259,7 @@ class EveryWordMayBeAFile(Table):
         )
 
 
-class WhatMountsHold(Table):
+class PathsBehindMounts(Table):
     def test_a_hard_link_to_a_denied_file_is_the_file_by_whatever_tool(self) -> None:
         (self.root / "secrets").mkdir(exist_ok=True)
         (self.root / "secrets" / "key").write_text("k")
@@ -556,7 +556,7 @@ class LooseReading(unittest.TestCase):
                 self.assertEqual(commands, expected)
 
 
-class WordsThatOnlyBashKnows(Table):
+class WordsThatOnlyBashExpands(Table):
     def test_a_name_of_a_program_that_cannot_be_known_passes_no_deny_rule(self) -> None:
         for command in (
             "r${IFS:9}m y",
@@ -717,7 +717,7 @@ class WordsThatOnlyBashKnows(Table):
         self.assertEqual((met and met.rule, met and met.is_tree), (None, True))
 
 
-class LinesThatAreMadeToTakeLong(Table):
+class ExpensiveLines(Table):
     def test_nested_and_repeated_lines_are_decided_however_deep_they_are(self) -> None:
         policy: dict[str, Any] = {"permission_mode": "bypass", "deny": ["Read(.env)", "Bash(rm:*)"]}
         for piece in drawn(('"$(', "${a:-", "$(", "xargs ", "env ", "`", "{a,b}", "%41:", "sh -c '"), 3):
@@ -726,7 +726,7 @@ class LinesThatAreMadeToTakeLong(Table):
                 self.assertIn(self.outcome(policy, "Bash", {"command": f"cat $x {line}"}), ("ask", "deny"))
 
 
-class WhatALaterProgramTrusts(Table):
+class FilesThatLaterProgramsTrust(Table):
     def test_a_file_that_makes_a_repository_is_protected_at_any_depth(self) -> None:
         (self.root / "bare").mkdir()
         (self.root / "bare" / "HEAD").write_text("ref: x\n", encoding="utf-8")
@@ -788,7 +788,7 @@ class WhatALaterProgramTrusts(Table):
                 self.assertEqual(result.allowed, allowed, result.reason)
 
 
-class OneWordOfAnOption(Table):
+class OptionValues(Table):
     def test_a_value_attached_to_a_letter_is_split_like_any_other(self) -> None:
         allow = {"allow": ["Bash(docker run:*)", "Bash(echo:*)", "Bash(openssl:*)", "Bash(cd:*)", "Bash(curl:*)"]}
         self.decided(

@@ -122,7 +122,7 @@ class AgentTest(FolderTestCase):
                 found = self.read(text)
                 self.assertEqual((found.agents, [note.code for note in found.diagnostics]), ((), ["agent-left-out"]))
 
-    def test_odd_numbers_of_turns_are_none(self) -> None:
+    def test_invalid_numbers_of_turns_are_ignored(self) -> None:
         for text, turns in (("x", None), ("0", None), ("-3", None), ("7", 7), ("", None), ("9" * 5000, None)):
             with self.subTest(text[:10]):
                 (agent,) = self.read(f"---\nname: a\ndescription: d\nmaxTurns: {text}\n---\n").agents

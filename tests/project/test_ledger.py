@@ -86,7 +86,7 @@ class Ledger(unittest.TestCase):
         )
 
 
-class Told(ProjectTestCase):
+class ReportedWords(ProjectTestCase):
     """The report on each word where it is used: nothing, or what to do instead."""
 
     def check(self, row: DocumentedWord, notes: Iterable[Diagnostic], parent: DocumentedWord | None = None) -> None:
@@ -245,7 +245,7 @@ class Told(ProjectTestCase):
         )
 
 
-class Counts(ProjectTestCase):
+class EffectiveWords(ProjectTestCase):
     """Each word with an effect changes what is read: without it, the same file is read differently."""
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {

@@ -54,7 +54,7 @@ class Grouping(unittest.TestCase):
         self.assertEqual(for_a_run(word_notes("agent", ["color", "category", "initialPrompt"]), "agents"), [])
 
 
-class ARun(RunTestCase):
+class NoticesOfARun(RunTestCase):
     def test_a_project_with_hundreds_of_files_gets_one_notice_for_each_reason(self) -> None:
         self.write(
             {

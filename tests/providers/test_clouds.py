@@ -294,7 +294,7 @@ class AtTheClouds(unittest.IsolatedAsyncioTestCase):
                     pass
             self.assertEqual(raised.exception.retryable, retryable)
 
-    def test_a_place_that_is_none_is_refused_before_anything_is_sent(self) -> None:
+    def test_an_invalid_region_or_project_is_refused_before_anything_is_sent(self) -> None:
         for make, words in (
             (lambda: BedrockProvider(region="../x"), "is not an AWS region"),
             (lambda: VertexClaudeProvider(project="a/b", region="global"), "is not a Google Cloud project"),

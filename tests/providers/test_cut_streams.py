@@ -246,7 +246,7 @@ def is_part(some: Ran, whole: Ran) -> bool:
     return all(call in left for call in some)
 
 
-class CutWhereTheyAreRead(unittest.TestCase):
+class TruncatedStreams(unittest.TestCase):
     def test_no_cut_at_any_event_or_byte_runs_a_call_that_the_whole_stream_would_not_run(self) -> None:
         seen = 0
         for protocol, name, events in streams():
@@ -350,7 +350,7 @@ ANSWERS = {
 ENDS = ("broken", "with the connection", "by its framing")
 
 
-class CutInRuns(unittest.IsolatedAsyncioTestCase):
+class TruncatedStreamsInRuns(unittest.IsolatedAsyncioTestCase):
     def setUp(self) -> None:
         self.cwd = self.enterContext(tempfile.TemporaryDirectory())
         self.http = HttpTransport(proxies={})

@@ -62,7 +62,7 @@ WIPE = {"type": "tool_use", "id": "toolu_1", "name": "wipe", "input": {"path": "
 SORRY = {"type": "text", "text": "I will not do that."}
 
 
-class RunsThatHearHalf(unittest.IsolatedAsyncioTestCase):
+class RunsWithTruncatedStreams(unittest.IsolatedAsyncioTestCase):
     def setUp(self) -> None:
         self.store = MemorySessionStore()
         self.cwd = self.enterContext(tempfile.TemporaryDirectory())
@@ -174,7 +174,7 @@ class RunsThatHearHalf(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((len(server.requests), result_of(events).stop_reason), (1, "error"))
         self.assertEqual([event.text for event in of(events, AssistantMessage)], ["Half"])
 
-    async def test_a_turn_that_a_tool_of_the_vendor_paused_goes_on(self) -> None:
+    async def test_a_turn_that_a_tool_of_the_vendor_paused_continues(self) -> None:
         search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
         answers = [events_of(*message("m1", "pause_turn", search)), events_of(*message("m2", "end_turn", SORRY))]
         with Server(lambda c, r: c.stream(answers.pop(0))) as server:

@@ -580,7 +580,7 @@ class Connections(HostileCase):
                     length += len(event.delta)
         self.assertEqual(length, 3_000_000)
 
-    async def test_the_loop_goes_on_while_streams_run(self) -> None:
+    async def test_the_loop_continues_while_streams_run(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
             connection.chunk(GOOD[0])
@@ -604,7 +604,7 @@ class Connections(HostileCase):
 @unittest.skipUnless(
     os.path.isdir("/proc/self/fd"), "only Linux is known to leave connections to a full backlog waiting"
 )
-class NobodyAccepts(HostileCase):
+class UnacceptedConnections(HostileCase):
     """A listener whose backlog is full: connecting neither succeeds nor fails."""
 
     def setUp(self) -> None:

@@ -248,8 +248,8 @@ class ReasoningOfResponses(unittest.IsolatedAsyncioTestCase):
         self.assertIs(second["store"], True)
 
 
-class WhatAnAnswerSays(unittest.IsolatedAsyncioTestCase):
-    async def test_a_call_of_a_tool_with_a_grammar_of_its_own_comes_and_goes_back_as_its_text(self) -> None:
+class PartsOfAnswers(unittest.IsolatedAsyncioTestCase):
+    async def test_a_call_of_a_tool_with_a_grammar_is_received_and_returned_as_its_text(self) -> None:
         def delta(**call: Any) -> dict[str, Any]:
             return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]}
 

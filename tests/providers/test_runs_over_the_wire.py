@@ -73,7 +73,7 @@ class RunsOverTheWire(unittest.IsolatedAsyncioTestCase):
         self.assertIn("hello from a file", server.requests[1].json["messages"][-1]["content"])
         self.assertTrue(any(isinstance(event, ToolResult) and not event.is_error for event in result.events))
 
-    async def test_silence_ends_the_run_and_another_endpoint_goes_on_with_it(self) -> None:
+    async def test_silence_ends_the_run_and_another_endpoint_continues_with_it(self) -> None:
         with Server(lambda c, r: c.wait_for_client_to_go() and None) as server:
             result = await run(
                 prompt="hi", options=self.options(self.provider(server, first_byte_s=0.1), clock=FakeClock())

@@ -171,7 +171,7 @@ class StreamEventsOfOtherProviders(unittest.TestCase):
                     self.assertEqual(read, event)
                     self.assertEqual(cls is Done and vars(read.output), cls is Done and vars(output))
 
-    def test_an_answer_that_is_none_is_refused(self) -> None:
+    def test_an_invalid_answer_is_refused(self) -> None:
         with self.assertRaisesRegex(ProviderResponseError, "assistant_text"):
             read_stream_event({"type": "done", "output": "a text"})
 

@@ -138,7 +138,7 @@ def unfit_for_strict_mode(schema: Any) -> list[str]:
     return found + [one for part in parts for one in unfit_for_strict_mode(part)]
 
 
-class WhatStrictModeCannotSay(unittest.TestCase):
+class SchemasBeyondStrictMode(unittest.TestCase):
     def test_open_objects_and_refused_keywords_go_as_they_are_and_not_strict(self) -> None:
         for name, part in {**OPEN, **REFUSED}.items():
             with self.subTest(name):

@@ -101,7 +101,7 @@ class NormalForm(unittest.TestCase):
             spoilt = normalize_usage({**form, "input_tokens": wrong, "output_tokens": wrong})
             self.assertIsNone(spoilt, wrong)
 
-    def test_sums_know_unknown_from_zero(self) -> None:
+    def test_sums_distinguish_unknown_from_zero(self) -> None:
         self.assertIsNone(add_usage(None, None))
         self.assertEqual(add_usage(None, normal(1, 2)), normal(1, 2))
         self.assertEqual(
@@ -145,7 +145,7 @@ class Sums(unittest.TestCase):
         fork = [*parent, SessionForked("s", 3, seq=4), answer(5, 7)]
         self.assertEqual(usage(fork), normal(7, 1))
 
-    def test_nothing_known_is_none(self) -> None:
+    def test_usage_without_numbers_is_none(self) -> None:
         self.assertIsNone(usage([]))
         self.assertIsNone(usage([ModelResponse(1, 1, usage=None)]))
         self.assertIsNone(session_cost([]))

@@ -563,7 +563,7 @@ def _hex_words(data: bytes, size: int) -> list[str]:
     return [word for word in words if len(word) == size]
 
 
-class Looking(unittest.TestCase):
+class FindingValues(unittest.TestCase):
     def test_a_value_is_found_in_every_usual_form(self) -> None:
         needles = Needles([SECRET])
         whole = SECRET.encode()

@@ -283,7 +283,7 @@ class Typed(unittest.TestCase):
         self.assertIn("'why?' is not an answer: yes, no", shown[1])
 
 
-class Piped(unittest.TestCase):
+class PipedAnswers(unittest.TestCase):
     def chat(self, typed, *turns, flags=()):
         script = Path(self.folder, "script.json")
         script.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")

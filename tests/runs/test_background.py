@@ -89,7 +89,7 @@ class BackgroundTest(unittest.IsolatedAsyncioTestCase):
 
 
 class ParkedTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_question_without_anybody_parks_the_run_and_the_answer_goes_on(self):
+    async def test_a_question_without_anybody_parks_the_run_and_the_answer_continues(self):
         options = asking([PAY, "Thank you."])
         run = submit("pay", options)
         waiting = await run.wait()
@@ -102,7 +102,7 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([e.output for e in events if e.type == "tool.result"], ["paid 5"])
         self.assertEqual(len([e for e in events if e.type == "user.question"]), 1, "it is asked once")
 
-    async def test_a_parked_run_goes_on_in_another_process_with_a_no(self):
+    async def test_a_parked_run_continues_in_another_process_with_a_no(self):
         with tempfile.TemporaryDirectory() as folder:
             first = submit("pay", asking([PAY], session_store=FileSessionStore(folder)))
             question = (await first.wait()).question
@@ -157,7 +157,7 @@ class ManyTest(unittest.IsolatedAsyncioTestCase):
 
 
 class FollowTest(unittest.IsolatedAsyncioTestCase):
-    async def test_a_follower_sees_each_event_once_in_order_while_the_run_goes_on(self):
+    async def test_a_follower_sees_each_event_once_in_order_while_the_run_continues(self):
         with tempfile.TemporaryDirectory() as folder:
             store = FileSessionStore(folder)
             run = submit("go", options_for([{"tool_calls": [ECHO]}] * 10 + ["Done."], session_store=store))

@@ -291,7 +291,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(SessionError, "has another event 3 than before: .*sessions verify"):
                 await asyncio.wait_for(waiting, 120)
 
-    async def test_a_session_that_is_erased_from_while_it_is_followed_goes_on(self):
+    async def test_a_session_that_is_erased_from_while_it_is_followed_continues(self):
         store = LookedAt(self.enterContext(tempfile.TemporaryDirectory()))
         session_id = store.create_session()
         store.append_events(session_id, [UserMessage(f"secret {n}") for n in range(3)])
@@ -301,7 +301,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         store.append_event(session_id, UserMessage("more"))
         self.assertEqual((await asyncio.wait_for(waiting, 120)).text, "more")
 
-    async def test_a_cursor_that_is_none_is_refused(self):
+    async def test_an_invalid_cursor_is_refused(self):
         store = MemorySessionStore()
         session_id = store.create_session()
         for cursor in (-1, 1.5, "1", None, True, float("nan"), 10**20):

@@ -262,7 +262,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             turns += max(1 if LARGE else 3, turns // 20)
         self.assertEqual(found, {"cancelled", "waiting"})
 
-    async def test_a_suspended_run_without_a_question_comes_to_the_end_of_its_step_and_goes_on_later(self):
+    async def test_a_suspended_run_without_a_question_comes_to_the_end_of_its_step_and_continues_later(self):
         store, started, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
 
         @tool(effect="read")
@@ -352,7 +352,7 @@ class TreeTest(unittest.IsolatedAsyncioTestCase):
                 for name in self.store.list_sessions():
                     assert_closed(self, self.store, name)
 
-    async def test_a_subagent_in_the_background_that_asks_parks_the_run_at_its_end_and_goes_on_with_the_answer(self):
+    async def test_a_subagent_in_the_background_that_asks_parks_the_run_at_its_end_and_continues_with_the_answer(self):
         start = {"agent": "helper", "prompt": "work", "background": True}
         first = [{"tool_calls": [{"name": "Task", "arguments": start}]}, {"agent": "You help", **CHANGE}, "Meanwhile."]
         for fetches in (False, True):

@@ -100,7 +100,7 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         self.assertIn("session.compacted", [event.type for event in events])
         await self.assert_replays(events)
 
-    async def test_rewound_and_compacted_sessions_replay_when_they_go_on(self):
+    async def test_rewound_and_compacted_sessions_replay_when_they_continue(self):
         options = options_for(["one", "two", "SUMMARY", "SUMMARY of it", "three", "four"])
         first = await run(prompt="1", options=options)
         resumed = replace(options, resume=first.session_id)

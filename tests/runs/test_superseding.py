@@ -372,7 +372,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((result.state, result.data), ("ended", "Good."))
         await self.assert_superseded(task.session_id)
 
-    async def test_a_power_cut_at_any_event_leaves_the_prompt_with_the_ends_or_a_session_that_goes_on(self):
+    async def test_a_power_cut_at_any_event_leaves_the_prompt_with_the_ends_or_a_session_that_continues(self):
         for turns, make in (([PAY], self.settings), ([HELP, {"agent": "You help", **PAY}], self.family)):
             with tempfile.TemporaryDirectory() as folder:
                 self.store = FileSessionStore(folder)

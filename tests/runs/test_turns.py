@@ -65,7 +65,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(turns.next_prompt(), guest)
         self.assertEqual(turns.questions, [])
 
-    async def test_a_turn_that_may_not_begin_changes_nothing_and_the_next_one_goes_on(self):
+    async def test_a_turn_that_may_not_begin_changes_nothing_and_the_next_one_continues(self):
         turns = Turns(self.parking([ASK, "Good."]), parks=True)
         await played(turns, "go")
         before = self.store.read_events(turns.session_id)
@@ -92,7 +92,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         events = [event for event in self.store.read_events("s") if isinstance(event, UserMessage)]
         self.assertEqual([(event.text, event.request_id) for event in events], [("one", "r1"), ("two", None)])
 
-    async def test_messages_that_wait_for_an_answer_are_read_in_the_turn_that_goes_on_with_it(self):
+    async def test_messages_that_wait_for_an_answer_are_read_in_the_turn_that_continues_with_it(self):
         @tool
         async def tell() -> str:
             """Let a guest say something while the turn runs."""
@@ -110,7 +110,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
 
 
 class Clients(unittest.IsolatedAsyncioTestCase):
-    async def test_a_second_receive_while_a_turn_runs_is_refused_and_the_turn_goes_on(self):
+    async def test_a_second_receive_while_a_turn_runs_is_refused_and_the_turn_continues(self):
         async with AgentClient(options_for(["hello"])) as client:
             await client.send("hi")
             types = []

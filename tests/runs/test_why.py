@@ -135,7 +135,7 @@ class WhyTest(unittest.TestCase):
         self.assertEqual((cause.kind, cause.seq), ("compaction", second))
 
     @full_size
-    def test_the_command_that_goes_on_runs_for_every_failure(self):
+    def test_the_suggested_command_to_continue_works_for_every_failure(self):
         with tempfile.TemporaryDirectory() as folder:
             files, script = FileSessionStore(Path(folder, "store")), Path(folder, "script.json")
             script.write_text(json.dumps({"turns": ["Done."]}))

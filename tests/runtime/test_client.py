@@ -46,7 +46,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         events = options.session_store.read_events(client.session_id)
         self.assertEqual([e.origin for e in events if e.type == "user.message"], ["user", "steering"])
 
-    async def test_an_interrupted_turn_ends_with_its_result_and_the_next_one_goes_on(self):
+    async def test_an_interrupted_turn_ends_with_its_result_and_the_next_one_continues(self):
         options = options_for([{"tool_calls": [ECHO]}, "never seen", "hello again"])
         async with AgentClient(options) as client:
             await client.send("start")
@@ -118,7 +118,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, r"empty store for each turn: create a MemorySessionStore\(\)"):
             await AgentClient(options).connect()
 
-    async def test_a_model_that_is_none_is_refused_and_changes_nothing(self):
+    async def test_an_invalid_model_is_refused_and_changes_nothing(self):
         async with AgentClient(options_for(["hello"])) as client:
             with self.assertRaisesRegex(OptionsError, "model"):
                 client.set_model(3)

@@ -235,7 +235,7 @@ print(open("own").read(), await echo("and a call"))
 """
 
 
-class WallsTest(CodeTestCase):
+class SandboxTest(CodeTestCase):
     rungs = drawn(("namespaces", "bwrap", "landlock"), 2)
 
     @full_size
@@ -259,7 +259,7 @@ class WallsTest(CodeTestCase):
                     self.assertTrue(text.endswith("a thread runs\nown folder and a call"), text)
                     self.assertEqual(os.listdir(project), ["secret"])
 
-    async def test_where_there_is_no_sandbox_code_is_refused_and_the_other_tools_go_on(self):
+    async def test_where_there_is_no_sandbox_code_is_refused_and_the_other_tools_continue(self):
         reasons = dict.fromkeys(("namespaces", "overlay", "landlock", "bwrap"), "for this test")
         sandbox_plan._probed[os.geteuid()] = SandboxReport(False, False, False, reasons)
         self.addCleanup(sandbox_plan._probed.clear)

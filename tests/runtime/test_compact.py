@@ -66,7 +66,7 @@ def talk(provider, **changes):
 
 
 class CompactTest(unittest.IsolatedAsyncioTestCase):
-    async def test_near_the_limit_the_model_summarises_and_the_run_goes_on(self):
+    async def test_near_the_limit_the_model_summarises_and_the_run_continues(self):
         provider = ScriptedProvider([LONG, LONG, "SUMMARY of it", "short answer"])
         options, prompts = talk(provider, max_context_tokens=2200)
         events = await events_of(prompts, options)
@@ -256,7 +256,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([Path(p).name for p in compacted.files_read[:3]], [Path(p).name for p in read_first])
         self.assertIn("Files that were read:\n- ", compacted.summary)
 
-    async def test_a_stored_session_goes_on_with_what_was_cleared(self):
+    async def test_a_stored_session_continues_with_what_was_cleared(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             store = FileSessionStore(folder)
             _, provider, events = await self.walk(["done"], session_store=store)

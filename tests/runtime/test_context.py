@@ -193,7 +193,7 @@ class AppendOnlyTest(ContextTestCase):
             self.check(endpoint, protocol)
 
     @full_size
-    def test_calls_of_code_are_in_no_request_and_a_session_with_them_goes_on_anywhere(self) -> None:
+    def test_calls_of_code_are_in_no_request_and_a_session_with_them_continues_anywhere(self) -> None:
         if probe_sandbox().level == "none":
             self.skipTest("code runs only in a sandbox, which this machine lacks")
         code = "for name in ('a.py', 'b.txt'):\n    await Read(file_path=name)\nprint('both are read')"
@@ -300,7 +300,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
 
     @full_size
-    def test_a_session_goes_on_from_between_any_two_of_its_events(self) -> None:
+    def test_a_session_continues_from_between_any_two_of_its_events(self) -> None:
         answers = [
             call("Read", file_path="a.py"),
             call("SkillActivate", name="deploy"),

@@ -171,7 +171,7 @@ class DayLimits(unittest.TestCase):
             budget.charge({"input_tokens": tokens, "output_tokens": tokens}, -5.0)
             self.assertEqual((budget.tokens, budget.cost_usd), (9, 0.9))
 
-    def test_an_hour_ends_by_the_clock_and_the_day_goes_on(self) -> None:
+    def test_an_hour_ends_by_the_clock_and_the_day_continues(self) -> None:
         clock = FakeClock(MORNING + 3599)
         store = MemorySessionStore(clock=clock)
         limits = self.limits("[day]\nmax_cost_usd = 3\n[hour]\nmax_cost_usd = 2\n")

@@ -170,7 +170,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, options.session_store, result_of(events).session_id)
         self.assertEqual([e.output for e in events if e.type == "tool.result"], ["a", "b", "c"] * 2)
 
-    async def test_a_replaced_call_id_is_none_that_the_model_has_used_before(self):
+    async def test_a_replaced_call_id_is_one_that_the_model_has_not_used_before(self):
         calls = [{**ECHO, "id": call_id} for call_id in ("call_2_0", "call_2_1")]
         options = options_for([{"tool_calls": calls}, {"tool_calls": [calls[0], calls[0]]}, "Done."])
         events = await events_of("hi", options)

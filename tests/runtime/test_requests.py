@@ -148,7 +148,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.store.read_summary("s").state, "waiting")
         self.assertEqual(self.store.read_summary("s").open_questions, (parked.question.question_id,))
 
-    async def test_a_result_names_its_request_through_json_and_a_run_that_goes_on_keeps_the_name(self):
+    async def test_a_result_names_its_request_through_json_and_a_run_that_continues_keeps_the_name(self):
         await self.ask("r1", "Capital of Italy?", GONE)
         options = options_for(["Rome."], resume="s", session_store=self.store)
         await run(prompt=None, options=options)
@@ -186,7 +186,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
                     result_of([event async for event in client.receive()]).final_text, {"T": "3"}.get(text[0], "4")
                 )
 
-    async def test_a_prompt_of_a_source_is_answered_when_the_next_one_is_said(self):
+    async def test_the_prompts_of_a_repeated_source_are_answered_once_each(self):
         async def prompts(*names):
             for name in names:
                 yield Said(f"{name}?", request_id=name)

@@ -139,7 +139,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "end")
         assert_closed(self, options.session_store, result_of(events).session_id)
 
-    async def test_an_accepted_answer_is_none_to_what_comes_after_it(self):
+    async def test_an_accepted_answer_does_not_count_for_a_continued_run(self):
         decisions = iter([HookDecision(block=True, block_reason="run the tests first"), None])
         hooks = HookEngine(stop=[HookMatcher("tests", hook=lambda payload: next(decisions))])
         echo_call = {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}

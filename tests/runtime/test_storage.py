@@ -105,7 +105,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             result = result_of(await events_of("go", options_for([turn], session_store=full, hooks=hooks)))
             self.assertEqual((result.stop_reason, result.error_type, result.saved), ("error", expected, False))
 
-    async def test_the_session_goes_on_when_there_is_room_again(self):
+    async def test_the_session_continues_when_there_is_room_again(self):
         for batch in range(1, 14):
             store = FullStore(batch, 1)
             first = await run(prompt="go", options=options_for(TURNS, tools=[self.act], session_store=store))
@@ -176,7 +176,7 @@ class FaultAtEveryOperationTest(unittest.TestCase):
         return started, disk
 
     @full_size
-    def test_no_acknowledged_event_is_lost_and_the_session_can_go_on(self):
+    def test_no_acknowledged_event_is_lost_and_the_session_can_continue(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             _, disk = self.play(folder, 0, "EIO")
         operations = len(disk.operations)

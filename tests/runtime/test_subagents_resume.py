@@ -157,7 +157,7 @@ class EveryPointTest(unittest.TestCase):
         self.assertEqual(spent["input_tokens"], 10 * len(answers))
 
     @full_size
-    def test_a_tree_of_three_levels_goes_on_from_every_point_and_nothing_happens_or_is_paid_twice(self):
+    def test_a_tree_of_three_levels_continues_from_every_point_and_nothing_happens_or_is_paid_twice(self):
         def check(outcome):
             self.judge(outcome, 4)
             results = of_type(ToolResult, outcome.events["lead"])
@@ -167,7 +167,7 @@ class EveryPointTest(unittest.TestCase):
         self.assertGreaterEqual(report.points, 150 if LARGE else 12)
 
     @unittest.skipUnless(LARGE, "processes are killed for real in the large size, and once in test_crash")
-    def test_the_tree_goes_on_when_its_process_is_killed_by_a_signal(self):
+    def test_the_tree_continues_when_its_process_is_killed_by_a_signal(self):
         crash_everywhere(tree, lambda outcome: self.judge(outcome, 4), real=True, points=60)
 
     @full_size
@@ -189,7 +189,7 @@ class EveryPointTest(unittest.TestCase):
         crash_everywhere(lambda life: tree(life, BEHIND), check, **kill_points(10))
 
     @full_size
-    def test_several_questions_in_several_subagents_wait_and_each_answer_lets_its_own_go_on(self):
+    def test_several_questions_in_several_subagents_wait_and_each_answer_lets_its_own_continue(self):
         async def ask_and_answer(life):
             gate = PermissionGate(allow=["Task"])
             while True:
@@ -277,7 +277,7 @@ class SuspendedTest(unittest.TestCase):
     """Suspending a process leaves its subagents in the same state as killing it."""
 
     @full_size
-    def test_a_tree_that_is_suspended_at_any_event_goes_on(self):
+    def test_a_tree_that_is_suspended_at_any_event_continues(self):
         async def until(life, number, how):
             options = options_of(life)
             agent = build_agent(options)
@@ -305,7 +305,7 @@ class SuspendedTest(unittest.TestCase):
                 self.assertEqual(counts, [4, 4])
 
     @full_size
-    def test_a_person_who_interrupts_ends_the_subagents_that_were_to_go_on(self):
+    def test_a_person_who_interrupts_ends_the_subagents_that_were_to_continue(self):
         for number in (1, 2, 4, 9):
             world = killed_world(in_a_call, 3)
             life = Life(world, 2)

@@ -358,7 +358,7 @@ class Hostile(unittest.TestCase):
 
 
 class Doors(unittest.IsolatedAsyncioTestCase):
-    async def test_whatever_is_wrong_with_a_call_is_a_tool_error_and_the_run_goes_on(self) -> None:
+    async def test_whatever_is_wrong_with_a_call_is_a_tool_error_and_the_run_continues(self) -> None:
         schema = {
             "type": "object",
             "properties": {

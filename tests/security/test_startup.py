@@ -31,7 +31,7 @@ PLANTED = (
 LATE = ("argparse", "asyncio", "json")
 
 
-class WhereOneStands(unittest.TestCase):
+class WorkingDirectoryTest(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
         for name in PLANTED:

@@ -112,7 +112,7 @@ class Registry(unittest.TestCase):
             with self.subTest(name=name, mode=mode), self.assertRaises(OptionsError):
                 agents.options(name, {"permission_mode": mode})
 
-    def test_a_mode_that_cannot_be_compared_with_the_agents_own_is_none_that_a_client_may_choose(self) -> None:
+    def test_a_client_may_not_choose_a_mode_that_cannot_be_compared_with_the_agents_own(self) -> None:
         agents = Agents({mode: options(mode) for mode in ("plan", "prompt", "dontAsk", "callback", "acceptEdits")})
         for own in ("plan", "prompt", "dontAsk", "callback"):
             self.assertEqual(set(agents.modes(own)), {"deny", own})

@@ -63,7 +63,7 @@ def assert_in_order(test: unittest.TestCase, told: list[Json]) -> None:
 
 
 class Events(unittest.TestCase):
-    def test_live_and_replay_come_to_the_same_and_both_are_in_order(self) -> None:
+    def test_live_and_replayed_events_agree_and_are_in_order(self) -> None:
         for name in RUNS:
             with self.subTest(name):
                 live, log = record(name)
@@ -99,7 +99,7 @@ class Events(unittest.TestCase):
                 found = last["outcome"]["type"] if last["type"] == "RUN_FINISHED" else last["code"]
                 self.assertIn(found, (outcome, "IncompleteResponseError"))
 
-    def test_a_parked_run_is_an_interrupt_and_its_answer_goes_on_with_results_only(self) -> None:
+    def test_a_parked_run_is_an_interrupt_and_its_answer_continues_with_results_only(self) -> None:
         options = begin("parked")
         told = fold(asyncio.run(live_events(options)))
         (interrupt,) = told[-1]["outcome"]["interrupts"]

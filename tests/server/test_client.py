@@ -165,7 +165,7 @@ class AgainstAServer(unittest.TestCase):
         events.close()
         self.assertEqual(served.ask("GET", f"/v1/sessions/{session_id}").status, 200)
 
-    def test_a_stream_that_a_program_drops_is_closed_and_the_client_goes_on(self):
+    def test_a_stream_that_a_program_drops_is_closed_and_the_client_continues(self):
         served, client = self.serve()
         session_id = client.create_session(prompt="Tea?").session_id
         for _ in range(3):
@@ -253,7 +253,7 @@ def documented_reader() -> tuple[Any, str]:
 
 
 class CutStreams(unittest.TestCase):
-    def test_a_stream_that_was_cut_goes_on_behind_the_last_whole_event(self):
+    def test_a_stream_that_was_cut_continues_after_the_last_whole_event(self):
         lines = [json.dumps({"type": "user.message", "text": f"{seq}", "seq": seq}) for seq in range(1, 4)]
         end = {"type": "result", "final_text": "Tea.", "session_id": "s", "stop_reason": "end", "steps": 1, "seq": 4}
         whole = [f"id: {seq}\ndata: {line}\n\n".encode() for seq, line in enumerate([*lines, json.dumps(end)], 1)]

@@ -52,7 +52,7 @@ class NodeCase(unittest.TestCase):
 
 @unittest.skipUnless(NODE, NO_NODE)
 class Node(NodeCase):
-    def test_eventsource_goes_on_by_itself_when_its_connection_is_cut_again_and_again(self):
+    def test_eventsource_continues_by_itself_when_its_connection_is_cut_again_and_again(self):
         store = MemorySessionStore()
         session_id = stored(store, 0)
         served = Served(store=store)
@@ -86,7 +86,7 @@ class Node(NodeCase):
         self.assertIn("pong there?", found["seen"])
         self.assertEqual((found["seen"][-1], found["code"]), ([404, 200_000], 1000))
 
-    def test_the_agent_of_ag_ui_runs_is_interrupted_and_goes_on(self):
+    def test_the_agent_of_ag_ui_runs_is_interrupted_and_continues(self):
         served = Served(agents(tea=options([ASK, "Lemon tea."])))
         self.addCleanup(served.close)
         found = self.client("agui", served, "none")
@@ -111,7 +111,7 @@ class NodeResponses(NodeCase):
         self.addCleanup(served.close)
         return self.client(name, served, "none"), served
 
-    def test_openai_creates_lists_streams_cuts_goes_on_and_cancels(self):
+    def test_openai_creates_lists_streams_cuts_continues_and_cancels(self):
         found, _ = self.found("openai")
         texts = [found[name] for name in ("plain", "streamed", "whole")]
         self.assertEqual(texts, [self.TEXT] * 3)
@@ -133,7 +133,7 @@ class NodeResponses(NodeCase):
         self.assertEqual((found["finishReason"], found["parked"]), ("stop", "other"))
         self.assertIn("there is no such model", found["failed"])
 
-    def test_the_agents_of_openai_run_go_on_and_stream(self):
+    def test_the_agents_of_openai_run_continue_and_stream(self):
         found, served = self.found("agents")
         self.assertEqual((found["plain"], found["next"], found["streamed"]), (self.TEXT,) * 3)
         said = [
@@ -147,7 +147,7 @@ class NodeResponses(NodeCase):
 
 @unittest.skipUnless(importlib.util.find_spec("openai"), "the openai package is not installed")
 class OpenAI(unittest.TestCase):
-    def test_its_client_creates_streams_cuts_and_goes_on(self):
+    def test_its_client_creates_streams_cuts_and_continues(self):
         from openai import NotFoundError, OpenAI
 
         text = "Hello there, and tea."

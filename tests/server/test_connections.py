@@ -39,7 +39,7 @@ class Connections(unittest.TestCase):
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.assertLess(_room_for_connections(), files if files != resource.RLIM_INFINITY else 1 << 30)
 
-    def test_a_limit_of_none_is_refused(self) -> None:
+    def test_a_limit_of_zero_connections_is_refused(self) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as err:
             self.assertEqual(main(["serve", "--max-connections", "0"]), 2)
         self.assertIn("--max-connections", err.getvalue())

@@ -46,7 +46,7 @@ class DeskCase(unittest.IsolatedAsyncioTestCase):
 
 
 class Runs(DeskCase):
-    async def test_a_prompt_is_stored_before_its_answer_and_the_run_goes_on_by_itself(self):
+    async def test_a_prompt_is_stored_before_its_answer_and_the_run_continues_by_itself(self):
         application = self.app(tea=["Tea.", "More."])
         answer = await ask(application, "POST", "/v1/sessions", {"prompt": "Tea?", "agent": "tea"})
         session_id = answer.json["session_id"]
@@ -170,7 +170,7 @@ class Runs(DeskCase):
             await until_free(application)
             await application.desk.drain(2.0)
 
-    async def test_a_question_parks_the_run_and_the_answer_that_goes_on_with_it_names_who_gave_it(self):
+    async def test_a_question_parks_the_run_and_the_answer_that_continues_with_it_names_who_gave_it(self):
         application = self.app(tea=[ASK, "Lemon it is."])
         registry = application.desk.agents
         session_id = await self.start(application)
@@ -204,7 +204,7 @@ class Runs(DeskCase):
         self.assertTrue(gate.reached.is_set())
         self.assertTrue(self.texts(session_id, PermissionDecision)[-1].allowed)
 
-    async def test_a_message_reaches_the_run_that_goes_on_and_a_cancel_ends_it(self):
+    async def test_a_message_reaches_the_run_that_continues_and_a_cancel_ends_it(self):
         gate = Gate()
         turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done."]
         application = self.app(tea=options(turns, gate.tool()))

@@ -46,7 +46,7 @@ async def socket_events(application: Application, session_id: str, after_seq: in
     return got
 
 
-class Left(unittest.IsolatedAsyncioTestCase):
+class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
     def server(self, store: Any, agent: Any, **more: Any) -> Application:
         application = app(agent if agent is None else agents(tea=agent), store=store, auth=TOKEN, **more)
         application.desk.left.look_s = 0.02
@@ -278,7 +278,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event.stop_reason for event in log if isinstance(event, Result)], ["suspended", "end"])
 
     @full_size
-    async def test_an_ag_ui_client_comes_back_to_its_thread_under_the_same_run_and_under_another(self) -> None:
+    async def test_an_ag_ui_client_returns_to_its_thread_under_the_same_run_and_under_another(self) -> None:
         run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "messages": []}
         run["messages"] = [{"id": "m", "role": "user", "content": "Tea?"}]
 
@@ -340,7 +340,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(again.status, 204)
         self.assertEqual(store.read_events(session_id), before, "and nothing was written")
 
-    async def test_a_host_with_another_key_takes_no_answer_and_goes_on_with_nothing(self) -> None:
+    async def test_a_host_with_another_key_accepts_no_answer_and_resumes_nothing(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             ours, theirs = (str(Path(folder, name)) for name in ("ours.key", "theirs.key"))
             store = MemorySessionStore()
@@ -359,7 +359,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await ask(three, "POST", path, answer)).status, 202)
             await until_state(three, session_id, "idle")
 
-    async def test_of_many_servers_one_goes_on_and_a_request_that_kills_them_ends(self) -> None:
+    async def test_of_many_servers_one_continues_and_a_request_that_kills_them_ends(self) -> None:
         async def start(one: Application) -> Answer:
             return await ask(one, "POST", "/v1/sessions", {"agent": "tea", "prompt": "Tea?"})
 
@@ -378,7 +378,9 @@ class Left(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((row["events"], last.stop_reason, last.error_type), (last.seq, "error", "ProcessLost"))
         self.assertIn("10 processes died", last.error_message)
 
-    async def test_a_parked_response_is_incomplete_and_goes_on_with_its_answer_or_is_cancelled_by_another_prompt(self):
+    async def test_a_parked_response_is_incomplete_and_continues_with_its_answer_or_is_cancelled_by_another_prompt(
+        self,
+    ):
         for instead in (False, True):
             store = MemorySessionStore()
             one = self.server(store, options([ASK, "Milk it is."]))

@@ -120,7 +120,7 @@ class Sessions(ListCase):
         self.assertEqual((await ask(application, "GET", path, headers=ANNA)).status, 404)
 
     @full_size
-    async def test_a_session_whose_run_goes_on_is_not_deleted(self):
+    async def test_a_session_whose_run_continues_is_not_deleted(self):
         application = self.app()
         session_id = self.store.create_session()
         with self.store.open_writer(session_id) as writer:

@@ -116,7 +116,7 @@ class ToolsTest(FaceCase):
         await self.call("run_agent", prompt="Go.")
         self.assertEqual(self.said, [])
 
-    async def test_a_run_that_takes_longer_goes_on_and_is_seen(self) -> None:
+    async def test_a_run_that_takes_longer_continues_and_is_seen(self) -> None:
         started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]
         self.assertEqual(started["status"], "running")
         await asyncio.to_thread(self.gate.reached.wait, 120)

@@ -116,7 +116,7 @@ class Lines(unittest.IsolatedAsyncioTestCase):
         for path in ("/ready", "/healthz"):
             self.assertEqual((await ask(application, "GET", path)).status, 503)
 
-    async def test_posts_name_how_many_runs_may_go_on(self) -> None:
+    async def test_posts_report_the_limit_of_simultaneous_runs(self) -> None:
         gate = Gate()
         self.addCleanup(gate.open.set)
         hold = {"tool_calls": [{"name": "hold", "arguments": {}}]}
@@ -166,7 +166,7 @@ class Oracles(unittest.TestCase):
                 self.assertNotIn(folder.encode(), repr(seen).encode())
 
 
-class OneAgent(unittest.TestCase):
+class ServingOneAgent(unittest.TestCase):
     def start(self, *flags: str, **environ: str) -> tuple[subprocess.Popen[str], list[str]]:
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)

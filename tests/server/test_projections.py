@@ -54,7 +54,7 @@ class AgUi(ProjectionCase):
         await self.run_agent(application, "thread-1", "run-2", "More?")
         self.assertEqual(self.prompts("thread-1"), ["Tea?", "More?"])
 
-    async def test_a_question_is_an_interrupt_and_its_answer_goes_on_once_however_often_it_is_sent(self):
+    async def test_a_question_is_an_interrupt_and_its_answer_continues_once_however_often_it_is_sent(self):
         application = self.app(registry=agents(tea=options([ASK, "Lemon tea."])))
         first = (await self.run_agent(application, "t", "r1", "Tea?")).messages()
         [interrupt] = first[-1]["outcome"]["interrupts"]
@@ -104,7 +104,7 @@ class Responses(ProjectionCase):
             application, "POST", "/v1/responses", {"input": "Tea?", "model": "tea", **body}, headers=headers
         )
 
-    async def test_a_response_is_a_run_and_the_next_one_goes_on_with_its_session(self):
+    async def test_a_response_is_a_run_and_the_next_one_continues_with_its_session(self):
         application = self.app(tea=["Tea."])
         first = (await self.create(application)).json
         self.assertEqual((first["status"], first["output"][0]["content"][0]["text"]), ("completed", "Tea."))
@@ -116,7 +116,7 @@ class Responses(ProjectionCase):
             shown = (await ask(application, "GET", f"/v1/responses/{made['id']}")).json
             self.assertEqual((shown["output"], shown["status"], shown["model"]), (made["output"], "completed", "tea"))
 
-    async def test_a_stream_that_was_cut_goes_on_behind_any_number(self):
+    async def test_a_stream_that_was_cut_continues_after_any_number(self):
         application = self.app(tea=[{"text": "Hello there, and tea.", "deltas": 3}])
         answer = await self.create(application, stream=True)
         live = answer.messages()

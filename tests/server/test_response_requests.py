@@ -52,7 +52,7 @@ class ResponseCase(unittest.IsolatedAsyncioTestCase):
 
 
 class Branches(ResponseCase):
-    async def test_the_newest_response_goes_on_in_its_session_and_an_older_one_in_a_fork_of_it(self):
+    async def test_the_newest_response_continues_in_its_session_and_an_older_one_in_a_fork_of_it(self):
         self.app()
         one = await self.respond("A")
         two = await self.respond({"input": "B", "previous_response_id": one["id"]})

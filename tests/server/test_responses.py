@@ -52,7 +52,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(numbers, sorted(set(numbers)), "numbers increase")
                 self.assertLess(numbers[-1], 1 << 53)
 
-    def test_a_stream_cut_after_any_event_goes_on_where_it_was(self) -> None:
+    def test_a_stream_cut_after_any_event_continues_where_it_was(self) -> None:
         for name in RUNS:
             live, log = record(name)
             told, whole = fold(live)[0], fold(log)[0]

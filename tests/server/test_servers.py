@@ -112,7 +112,7 @@ class ServersCase(unittest.TestCase):
         return server
 
 
-class Ours(ServersCase):
+class OurServers(ServersCase):
     @full_size
     def test_the_command_serves_and_ends_in_time_with_streams_open(self) -> None:
         port = free_port()
@@ -178,7 +178,7 @@ class Ours(ServersCase):
 
 
 @unittest.skipUnless(PEERS, "OPENAGENTIC_TEST_ASGI_PYTHON names a Python with uvicorn, hypercorn, granian, websockets")
-class Others(ServersCase):
+class OtherServers(ServersCase):
     """Servers written by others."""
 
     def test_uvicorn(self) -> None:

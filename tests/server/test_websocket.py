@@ -278,7 +278,7 @@ class Wire(unittest.TestCase):
         self.assertEqual(client.frame(), (CLOSE, b"\x0f\xa1"))
         self.assertEqual(client.frame(), (-1, b""))
 
-    def test_handshakes_that_are_none_are_refused_by_status(self) -> None:
+    def test_invalid_handshakes_are_refused_by_status(self) -> None:
         self.assertEqual(self.client().status, 101)
         cases = {
             426: ["Sec-WebSocket-Version: 8"],

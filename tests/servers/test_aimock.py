@@ -101,7 +101,7 @@ class Protocols:
         self.assertEqual([(call.name, call.arguments) for call in output.tool_calls], expected)
         self.assertEqual(len({call.tool_use_id for call in output.tool_calls}), 3)
 
-    async def test_a_result_goes_back_and_the_conversation_goes_on(self: Any) -> None:
+    async def test_a_result_goes_back_and_the_conversation_continues(self: Any) -> None:
         output, _ = await self.both("one call", TOOLS)
         (call,) = output.tool_calls
         asked = {"id": call.tool_use_id, "type": "function", "function": {"name": call.name, "arguments": "{}"}}
@@ -169,7 +169,7 @@ class Disconnects(AimockCase):
 class Malformed(AimockCase):
     flags = ("--chaos-malformed", "1")
 
-    async def test_json_that_is_none_is_an_error_of_the_provider(self) -> None:
+    async def test_invalid_json_is_an_error_of_the_provider(self) -> None:
         provider = OpenAICompatibleProvider(base_url=self.peer.url + "/v1")
         for call in (provider.complete(model="m", messages=ask("plain")), self._streamed(provider)):
             with self.assertRaises(ProviderError):

@@ -48,7 +48,7 @@ class SmallModel(CommandCase):
         self.assertTrue(all(one.usage and one.usage["output_tokens"] <= peers.SMOLLM_TOKENS for one in responses))
         self.assertEqual([one.stop_reason for one in events if isinstance(one, Result)], ["end"] * TURNS)
 
-    def test_ten_turns_of_run_go_on_in_one_session(self) -> None:
+    def test_ten_turns_of_run_continue_in_one_session(self) -> None:
         for turn in range(TURNS):
             told = json.loads(
                 self.ask("run", "--json-result", *(["--continue"] if turn else []), f"Name the number {turn}.")

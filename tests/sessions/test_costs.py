@@ -106,7 +106,7 @@ class Attribution(unittest.TestCase):
         self.assertEqual(dollars(report)["(compaction)"], 0.25)
         self.assertEqual(report.total.known_cost_usd, 2.75)
 
-    def test_models_without_a_price_are_named_and_make_the_cost_unknown_and_odd_prices_are_none(self) -> None:
+    def test_models_without_a_price_are_named_and_make_the_cost_unknown_as_do_invalid_prices(self) -> None:
         odd = [answer(price, model=f"odd{n}") for n, price in enumerate((None, -1.0, 1e300))]
         report = cost_report([folded([answer(), *odd])])
         self.assertEqual(report.unpriced_models, ("odd0", "odd1", "odd2"))
@@ -189,7 +189,7 @@ def session_cost_known(events: Sequence[Event]) -> float:
     return sum(e.cost_usd or 0.0 for e in events if isinstance(e, ModelResponse))
 
 
-class OfOneTag(unittest.TestCase):
+class CostsOfOneTag(unittest.TestCase):
     """The rows of one tag add up to its figure in the report over all sessions."""
 
     def setUp(self) -> None:
@@ -211,7 +211,7 @@ class OfOneTag(unittest.TestCase):
         events = [UserMessage("nightly a b"), answer(cost), SessionMeta(tags=list(tags))]
         self.store.import_session(name, stamp_events(events, first_seq=1, now=DAY), metadata=metadata)
 
-    def test_they_come_to_the_row_of_the_whole_report(self) -> None:
+    def test_they_add_up_to_the_row_of_the_whole_report(self) -> None:
         whole = dollars(cost_report(self.store.list_session_summaries(include_children=True), "tag"))
         self.assertEqual(whole["nightly"], 15.0)
         for tag in ("nightly", "50% _x", "nightly-2", "a b"):

@@ -105,7 +105,7 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
             for secret in (SECRET, "ann@example.org", "Look"):
                 self.assertNotIn(secret, form)
 
-    def test_a_pattern_that_is_none_is_refused(self):
+    def test_an_invalid_pattern_is_refused(self):
         with self.assertRaisesRegex(OptionsError, "not a regular expression"):
             build_mask(False, ["("], secrets=False)
         self.assertIsNone(build_mask(False, [], secrets=False))

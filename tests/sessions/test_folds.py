@@ -84,7 +84,7 @@ class FoldTest(unittest.TestCase):
                 writer.keep_view(kept)
         return view, self.store.whole_reads > 0
 
-    def test_a_fold_goes_on_from_a_checkpoint_where_it_was(self) -> None:
+    def test_a_fold_continues_from_a_checkpoint_where_it_was(self) -> None:
         first, is_whole = self.load(Letters, *ALL_FOLDS)
         self.assertEqual((first.fold(Letters).count, first.fold(Letters).notices, is_whole), (6, ["f"], True))
         view, is_whole = self.load(Letters, *ALL_FOLDS)

@@ -217,7 +217,7 @@ class GarbageTest(unittest.TestCase):
         self.assertEqual(len(view.events), count)
 
 
-class LettingGoTest(unittest.TestCase):
+class CompactedViewsTest(unittest.TestCase):
     @full_size
     def test_the_view_behind_compactions_equals_the_fold_of_the_whole_log_at_every_event(self):
         let_go = 0

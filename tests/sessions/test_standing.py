@@ -61,7 +61,7 @@ def stored(events: Sequence[Event]) -> list[Event]:
     return [changed(event, seq=seq) for seq, event in enumerate(events, 1)]
 
 
-class Standing(unittest.TestCase):
+class StatesOfRequests(unittest.TestCase):
     def test_the_state_of_a_request_follows_from_the_log_between_its_prompt_and_the_next(self) -> None:
         for events, state, reason, deaths, last_seq in CASES:
             found = find_request(stored(events), "r".__eq__)
@@ -80,7 +80,7 @@ class Standing(unittest.TestCase):
                 (with_lease(state, False), with_lease(state, True), with_lease(state, None)), (dead, state, state)
             )
 
-    def test_a_request_that_no_log_has_is_none(self) -> None:
+    def test_a_request_that_is_in_no_log_is_none(self) -> None:
         self.assertIsNone(find_request(stored([INIT, prompt(None), ASK, end("end")]), lambda _: True))
 
     def test_the_row_of_a_session_has_the_same_state(self) -> None:

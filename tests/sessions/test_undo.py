@@ -296,14 +296,14 @@ class Undo(UndoCase):
         with self.assertRaisesRegex(FilesChangedError, "start of a turn"):
             restore_files(self.store, session, to_seq=first)
 
-    def test_nothing_is_put_back_while_a_run_goes_on(self) -> None:
+    def test_nothing_is_put_back_while_a_run_continues(self) -> None:
         self.put("a")
         session = self.run_turn(write("a", "one"))
         with self.store.open_writer(session), self.assertRaises(SessionLockedError):
             self.undo()
         self.assertEqual((self.cwd / "a").read_text(), "one")
 
-    def test_the_model_may_go_on_with_the_restored_file(self) -> None:
+    def test_the_model_may_continue_with_the_restored_file(self) -> None:
         self.put("a", b"one")
         self.run_turn(("Read", {"file_path": "a"}))
         self.run_turn(edit("a", "one", "two"))
@@ -361,7 +361,7 @@ class Undo(UndoCase):
         self.undo(conflicts="skip")
         self.assertEqual(self.files(), {})
 
-    def test_what_could_not_be_kept_is_changed_only_when_a_run_may_go_on_without_its_log(self) -> None:
+    def test_what_could_not_be_kept_is_changed_only_when_a_run_may_continue_without_its_log(self) -> None:
         class Full(FileSessionStore):
             def put_blob(self, session_id: str, data: bytes) -> str:
                 raise StorageError("there is no room for blobs", session_id=session_id)
@@ -378,7 +378,7 @@ class Undo(UndoCase):
         self.assertEqual(path.read_text(), "changed")
 
     @unittest.skipUnless(LARGE, "writes 100 MB")
-    def test_a_file_of_a_hundred_megabytes_comes_back(self) -> None:
+    def test_a_file_of_a_hundred_megabytes_is_restored(self) -> None:
         data = os.urandom(1 << 20) * 100
         path = self.put("big", data, 0o755)
         self.run_turn(write("big", "small"))

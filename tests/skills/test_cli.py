@@ -113,7 +113,7 @@ class CliTest(ProjectTestCase):
         self.assertIn(f"skill     {self.project}/.claude/skills/a/SKILL.md [project]  a\n", out)
 
 
-class AsARunReadsItTest(ProjectTestCase):
+class SkillsOfARunTest(ProjectTestCase):
     """Settings apply to `skills` and `doctor` as they do to a run."""
 
     def setUp(self) -> None:

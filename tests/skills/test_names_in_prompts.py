@@ -136,7 +136,7 @@ class Stacked(NameTestCase):
         self.assertEqual([e.outcome for e in again.events if isinstance(e, ToolResult)], ["ok"])
 
 
-class Whose(NameTestCase):
+class PrecedenceOfScopes(NameTestCase):
     def test_a_persons_own_skill_comes_before_the_projects_and_a_project_does_not_turn_that_round(self) -> None:
         self.place(".claude", "commit", "Theirs.")
         self.place("../home/.claude", "commit", "Mine.")

@@ -241,7 +241,7 @@ class ApartTest(TurnTestCase):
         refused = [event for event in result.events if isinstance(event, PermissionDecision)][-1]
         self.assertEqual((refused.name, refused.allowed, refused.rule), ("Task", False, "Agent(maker)"))
 
-    def test_after_a_crash_the_same_subagent_goes_on_with_it(self) -> None:
+    def test_after_a_crash_the_same_subagent_continues_with_it(self) -> None:
         made = self.run_apart({"agent": "You make.", "text": "Made."}, "Done.")
         events = self.store.read_events(made.session_id)
         started = next(event for event in events if isinstance(event, SubagentStarted))

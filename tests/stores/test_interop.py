@@ -327,7 +327,7 @@ class FirstPromptTest(unittest.TestCase):
         self.assertNotIn("first_prompt", data)
         self.assertEqual(self.first_prompt(command, "now this")["first_prompt"], "now this")
 
-    def test_a_tag_can_be_taken_away_and_a_broken_time_is_none(self) -> None:
+    def test_a_tag_can_be_removed_and_an_invalid_time_is_ignored(self) -> None:
         entries = [{"type": "x", "timestamp": "nonsense"}, {"type": "tag", "tag": "a"}, {"type": "tag", "tag": ""}]
         data = fold_session_summary(None, MAIN, entries)["data"]
         self.assertEqual(data, {"is_sidechain": False})

@@ -98,7 +98,7 @@ class LifecycleTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_a_running_session_can_be_forked_and_both_go_on(self) -> None:
+    def test_a_running_session_can_be_forked_and_both_continue(self) -> None:
         def check(store: SessionStore) -> None:
             source = self.session(store, [UserMessage("go")])
             with store.open_writer(source) as writer:

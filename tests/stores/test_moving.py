@@ -59,7 +59,7 @@ class MovingTest(unittest.TestCase):
         code, printed = run_command("import", "claude", str(folder), "--store", self.here)
         self.assertEqual((code, "1 session was imported, 1 transcript could not be" in printed), (1, True), printed)
 
-    def test_sessions_go_from_any_store_to_any_other_and_an_interrupted_copy_goes_on(self) -> None:
+    def test_sessions_go_from_any_store_to_any_other_and_an_interrupted_copy_continues(self) -> None:
         store = open_store(self.here)
         self.addCleanup(store.close)
         for name in ("one", "two"):

@@ -92,7 +92,7 @@ class RedisTest(unittest.TestCase):
 
 
 class FormatTest(RedisTest):
-    def test_a_session_of_the_old_format_goes_on_whole_and_its_old_process_can_write_no_more(self) -> None:
+    def test_a_session_of_the_old_format_continues_whole_and_its_old_process_can_write_no_more(self) -> None:
         server = self.serve()
         old, store = OldProcess(server.url), self.open(server.url)
         for name in ("a", "b"):

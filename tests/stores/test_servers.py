@@ -302,7 +302,7 @@ class RedisServerTest(unittest.TestCase):
             store.close()
             self.stop()
 
-    def test_a_writer_goes_on_when_the_server_was_killed_and_came_back(self) -> None:
+    def test_a_writer_continues_when_the_server_was_killed_and_came_back(self) -> None:
         settings = ("--appendonly", "yes", "--appendfsync", "always")
         self.start(*settings)
         store = open_store(f"redis://127.0.0.1:{self.port}/0")
@@ -552,7 +552,7 @@ class StoppedProcessTest(unittest.TestCase):
         with psycopg.connect(self.url, autocommit=True) as db:
             return int(db.execute(command, (self.name,)).fetchone()[0])
 
-    def test_its_open_transaction_holds_up_others_for_a_while_only_and_is_done_again_when_it_goes_on(self) -> None:
+    def test_its_open_transaction_holds_up_others_for_a_while_only_and_is_done_again_when_it_continues(self) -> None:
         tables, attempts = self.open(idle_in_transaction_session_timeout=100), []
 
         def work(execute: Execute) -> Rows:
@@ -567,7 +567,7 @@ class StoppedProcessTest(unittest.TestCase):
         # On a busy machine, a later attempt may be silent for too long as well.
         self.assertEqual((attempts[:2], set(attempts[2:])), (["begun", "another's turn"], {"begun"}))
 
-    def test_its_idle_connections_are_free_for_others_and_opened_again_when_it_goes_on(self) -> None:
+    def test_its_idle_connections_are_free_for_others_and_opened_again_when_it_continues(self) -> None:
         tables = self.open(idle_session_timeout=100)
         self.addCleanup(tables.close)
         tables.wait("news", 0.01)

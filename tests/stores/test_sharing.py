@@ -160,7 +160,7 @@ class ForkTest(unittest.TestCase):
                     name = f"worker-{number}"
                     self.assertEqual(texts(store, name), [f"{name} {count}" for count in range(per_worker)])
 
-    def test_a_writer_that_was_opened_before_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent(self) -> None:
+    def test_a_writer_that_was_opened_before_a_fork_is_refused_in_the_child_and_continues_in_the_parent(self) -> None:
         for url in shared_urls(self):
             with self.subTest(url.partition(":")[0]):
                 store = open_store(url)

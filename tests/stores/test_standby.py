@@ -76,7 +76,7 @@ class StandbyTest(unittest.TestCase):
             with self.assertRaisesRegex(StorageError, "read-only"):
                 write()
 
-    def test_after_a_failover_that_lost_events_writers_are_refused_and_the_log_goes_on_without_a_hole(self) -> None:
+    def test_after_a_failover_that_lost_events_writers_are_refused_and_the_log_continues_without_a_hole(self) -> None:
         self.wait_until_replayed()
         both = f"postgresql://postgres@127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}/postgres"
         store = PostgresSessionStore(f"{both}?target_session_attrs=read-write", patience_s=20)

@@ -115,7 +115,7 @@ class TakingTurns(unittest.TestCase):
         return f"file:{place.name}"
 
     @full_size
-    def test_whatever_each_does_the_other_reads_lists_finds_and_goes_on_with(self) -> None:
+    def test_whatever_each_does_the_other_reads_lists_finds_and_continues_with(self) -> None:
         folders, url = (older_package(BEFORE), ROOT), self.make_url()
         for seed in range(10 if LARGE else 1):
             self.play(random.Random(seed), [VersionProcess(self, folder, url) for folder in folders], f"{seed}-")

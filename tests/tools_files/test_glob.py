@@ -147,7 +147,7 @@ class Trees(ScratchCase):
         (self.root / "broken").symlink_to("nowhere")
         self.assertEqual(self.call(GlobTool(), pattern="**")["matches"], ["to_file", "real/f", "real/loop/g"])
 
-    def test_names_that_are_no_utf8_come_through(self) -> None:
+    def test_names_that_are_not_valid_utf8_are_found(self) -> None:
         (Path(os.fsdecode(os.fsencode(self.root) + b"/\xff.py"))).touch()
         self.assertEqual(self.call(GlobTool(), pattern="*.py")["matches"], ["\udcff.py"])
 

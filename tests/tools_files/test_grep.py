@@ -177,7 +177,7 @@ class Searching(ScratchCase):
             with self.subTest(query=query):
                 self.assertEqual(sorted(f"{path}:{line}" for path, line, _ in self.lines(query=query)), expected)
 
-    def test_a_pattern_that_is_none_is_explained(self) -> None:
+    def test_an_invalid_pattern_is_explained(self) -> None:
         for query in ("(", "[", "*a", "a{2,1}", "(?P<a>x)(?P<a>y)", "(?<=a+)b", "(?L)a"):
             with self.subTest(query=query), self.assertRaisesRegex(ToolInputError, "is not a regular expression"):
                 self.lines(query=query)

@@ -131,7 +131,7 @@ class Contents(ScratchCase):
                 with self.assertRaisesRegex(ToolError, kind):
                     self.call(ReadTool(), file_path="f")
 
-    def test_images_come_as_data(self) -> None:
+    def test_images_are_returned_as_data(self) -> None:
         for data, media_type in (
             (PNG, "image/png"),
             (b"\xff\xd8\xff\xe0rest", "image/jpeg"),

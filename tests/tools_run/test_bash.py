@@ -52,7 +52,7 @@ def unique_seconds() -> str:
 
 
 class Results(WorkspaceTestCase):
-    def test_output_error_output_and_exit_code_come_apart(self) -> None:
+    def test_output_error_output_and_exit_code_are_separate(self) -> None:
         result = self.bash("echo out; echo err >&2; exit 3")
         self.assertEqual((result["stdout"], result["stderr"], result["exit_code"]), ("out\n", "err\n", 3))
         self.assertFalse(result["stdout_truncated"] or result["stderr_truncated"] or result["timed_out"])
@@ -442,7 +442,7 @@ class BackgroundShells(WorkspaceTestCase):
         self.assertLessEqual(len(result["stdout"]), 1000)
         self.assertTrue(result["stdout"].startswith("1\n") and result["stdout"].endswith("100000\n"))
 
-    def test_one_whose_output_was_cut_goes_on_to_be_read(self) -> None:
+    def test_one_whose_output_was_cut_continues_to_be_read(self) -> None:
         os.mkfifo(self.workspace / "pipe")
         shell_id = self.start("seq 10000; read x < pipe; echo last")
         running = run_shells(self.ctx).get(shell_id)
@@ -520,7 +520,7 @@ except ToolError as error:
 """
 
 
-class AHostInAscii(unittest.TestCase):
+class AsciiHosts(unittest.TestCase):
     def test_a_command_keeps_its_letters_and_a_file_tool_names_the_way_out(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             shown = subprocess.run(
@@ -537,7 +537,7 @@ class AHostInAscii(unittest.TestCase):
         self.assertIn("set PYTHONUTF8=1", second)
 
 
-class AForkedHost(unittest.TestCase):
+class ForkedHosts(unittest.TestCase):
     def test_a_fork_runs_commands_of_its_own_without_a_complaint(self) -> None:
         script = (
             "import os\n"
@@ -558,7 +558,7 @@ class AForkedHost(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), ("0\n0\n0\n", ""))
 
 
-class TheHostDies(unittest.TestCase):
+class KilledHosts(unittest.TestCase):
     def test_its_commands_die_with_it(self) -> None:
         import subprocess
         import sys

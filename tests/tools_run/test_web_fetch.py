@@ -130,7 +130,7 @@ class Bodies(unittest.TestCase):
             with self.assertRaisesRegex(ToolError, "not text"):
                 fetch(lambda url, h=headers, b=body: (200, h, b))  # type: ignore[misc]
 
-    def test_a_long_text_is_cut_and_goes_on_at_next_offset(self) -> None:
+    def test_a_long_text_is_cut_and_continues_at_next_offset(self) -> None:
         page = (200, {"content-type": "text/plain"}, b"0123456789")
         first = fetch(lambda url: page, max_text_chars=4)
         self.assertEqual((first["text"], first["truncated"], first["next_offset"]), ("0123", True, 4))

@@ -102,7 +102,7 @@ class Batches(FlowCase):
         self.assertEqual(await self.count(hooks=hooks), STEPS)
         self.assertEqual(found, [True] * STEPS)
 
-    async def test_a_store_that_refuses_leaves_a_log_that_goes_on_where_it_ended(self) -> None:
+    async def test_a_store_that_refuses_leaves_a_log_that_continues_where_it_ended(self) -> None:
         self.assertEqual(await self.count(), STEPS)
         for refused in range(3, len(self.watched.batches)):
             with self.subTest(refused=refused):

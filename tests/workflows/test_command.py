@@ -301,6 +301,6 @@ class Progress(unittest.TestCase):
         progress.apply(Result("", "s", "error", error_message="failed"))
         self.assertEqual((progress.state, progress.message), ("failed", "failed"))
 
-    def test_what_is_no_workflow_is_none(self) -> None:
+    def test_other_sessions_are_not_taken_for_workflows(self) -> None:
         for text in ("hello", "{}", '{"workflow": 1, "arguments": {}}', "[" * 100_000):
             self.assertFalse(WorkflowProgress.of([UserMessage(text), ToolUse("1", "a", {})]).is_workflow)

@@ -102,7 +102,7 @@ def check(outcome: CrashOutcome[WorkflowResult[list[Any]]]) -> None:
 
 class Matrix(unittest.TestCase):
     @full_size
-    def test_wherever_it_is_killed_a_workflow_goes_on_to_the_same_value(self) -> None:
+    def test_wherever_it_is_killed_a_workflow_continues_to_the_same_value(self) -> None:
         crash_everywhere(every_kind_of_step, check, points=None if LARGE else 20)
 
 

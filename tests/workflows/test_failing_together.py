@@ -139,7 +139,7 @@ class FailingTogether(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((store.read_summary(child).state, store.read_summary(child).open_questions), ("idle", ()))
 
 
-class TheSame(unittest.IsolatedAsyncioTestCase):
+class ResultsOfWorkflows(unittest.IsolatedAsyncioTestCase):
     async def test_the_run_that_ends_a_workflow_returns_what_later_ones_read(self) -> None:
         when = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 

@@ -74,7 +74,7 @@ class FleetWorkflow(FleetCase):
 
         return asyncio.run(work())
 
-    def test_a_workflow_that_sleeps_is_queued_for_its_time_and_goes_on_then(self) -> None:
+    def test_a_workflow_that_sleeps_is_queued_for_its_time_and_continues_then(self) -> None:
         fleet = self.fleet(order)
         run_id = asyncio.run(fleet.enqueue("order", order.prompt("tea"), request_id="k"))
         self.clock.set_now(time.time())
@@ -84,7 +84,7 @@ class FleetWorkflow(FleetCase):
         self.assertEqual(asyncio.run(execute_run(fleet, run_id)).state, "queued")
         self.assertEqual(EFFECTS, ["tea"])
 
-    def test_a_workflow_whose_time_has_come_goes_on_and_then_waits_for_its_event(self) -> None:
+    def test_a_workflow_whose_time_has_come_continues_and_then_waits_for_its_event(self) -> None:
         fleet = self.fleet(order)
         run_id = asyncio.run(fleet.enqueue("order", order.prompt("tea"), request_id="k"))
         run = self.work(fleet, run_id, passes_s=1800)

@@ -151,7 +151,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await total.resume("s", options=options)).output, sum(range(count)))
         self.assertLess(reads, 8 * count)
 
-    async def test_a_workflow_that_was_rewound_goes_on_from_there(self) -> None:
+    async def test_a_workflow_that_was_rewound_continues_from_there(self) -> None:
         await self.ordered()
         rewind_session(self.store, "s", to_seq=self.seq("part.state"))
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])

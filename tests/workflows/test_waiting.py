@@ -93,7 +93,7 @@ class Events(FlowCase):
         self.clock.advance(60)
         self.assertEqual((await order.resume("s", options=self.options())).output, "TimeoutError")
 
-    async def test_one_answer_of_many_lets_its_branch_go_on_while_the_others_wait(self) -> None:
+    async def test_one_answer_of_many_lets_its_branch_continue_while_the_others_wait(self) -> None:
         async def check(flow: Flow, name: str) -> str:
             answer = await flow.ask(f"Ship {name}?")
             await flow.step(self.effect, name, name=f"ship_{name}")
@@ -206,7 +206,7 @@ class Changes(FlowCase):
         self.assertEqual(len(self.store.list_children("s")), 2)
 
 
-class Doubt(FlowCase):
+class UncertainSteps(FlowCase):
     async def test_an_unsafe_step_that_was_started_raises_what_the_body_may_catch(self) -> None:
         @workflow
         async def pay(flow: Flow) -> str:

@@ -422,7 +422,7 @@ class BrowserTest(unittest.IsolatedAsyncioTestCase):
         async with browser(None, None) as landing:
             self.assertEqual((await landing.go("https://i/", "mine"))["code"], ["c"])
 
-    async def test_nobody_comes_back(self) -> None:
+    async def test_a_login_whose_browser_never_returns_ends(self) -> None:
         browser = LoopbackBrowser(lambda line: None, open_url=lambda url: None, wait_s=0.05)
         async with browser(None, None) as landing:
             with self.assertRaisesRegex(McpAuthError, "was not completed"):

@@ -154,7 +154,7 @@ class CallbackTest(unittest.TestCase):
             self.assertNotIn("evil_text", str(caught.exception))
             self.assertIsNone(caught.exception.code)
 
-    def test_a_parameter_that_comes_twice_is_none(self) -> None:
+    def test_a_duplicate_parameter_is_refused(self) -> None:
         issuer = Issuer("https://i", "https://i/a", "https://i/t")
         for query in ({"state": ["s", "s"], "code": ["c"]}, {"state": ["s"], "code": ["c", "d"]}):
             with self.assertRaises(McpAuthError):
