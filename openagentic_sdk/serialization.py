@@ -101,8 +101,16 @@ def _shape(event_type: str) -> _Shape | None:
     return shape
 
 
+def require_event(value: Event) -> Event:
+    """Return an event. Raises `InvalidEventError` for anything else, such as its JSON."""
+    if not isinstance(value, Event):
+        raise InvalidEventError(f"an event is an object, as from event_from_dict(), not {value!r:.200}")
+    return value
+
+
 def event_to_dict(event: Event) -> dict[str, Any]:
     """The event as a new dict: `type` first, then its fields, then the envelope fields that are not None."""
+    require_event(event)
     if isinstance(event, UnknownEvent):
         return dict(event.data)
     shape = _shape(event.type)
@@ -110,13 +118,8 @@ def event_to_dict(event: Event) -> dict[str, Any]:
         raise UnknownEventTypeError(event.type)
     values = values_of(event)
     data: dict[str, Any] = {"type": event.type}
-    for name in shape.names:
-        if values[name] is not None or name not in _LATER:
-            data[name] = values[name]
-    for name in ENVELOPE:
-        if values[name] is not None:
-            data[name] = values[name]
-    return data
+    data |= {name: values[name] for name in shape.names if values[name] is not None or name not in _LATER}
+    return data | {name: values[name] for name in ENVELOPE if values[name] is not None}
 
 
 def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent:
@@ -126,6 +129,8 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
     an unknown type; with `strict=False` the latter becomes an `UnknownEvent`, and elements of the wrong type are left out of
     lists: a log that contains them, which older versions and other tools could write, stays readable.
     """
+    if data.__class__ is not dict and not isinstance(data, Mapping):
+        raise InvalidEventError(f"an event is a JSON object, not {type(data).__name__}")
     event_type = data.get("type")
     if not isinstance(event_type, str):
         raise InvalidEventError(f"the type of an event must be a string, not {event_type!r}")
@@ -235,7 +240,7 @@ def loads_json(text: str | bytes) -> Any:
     try:
         text = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
         return DECODER.decode(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, AttributeError) as error:  # an attribute that neither str nor bytes lacks
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
 
@@ -287,7 +292,7 @@ def dumps_fields(event: Event) -> str:
     """
     if isinstance(event, UnknownEvent):
         return _dumps_unknown(event)
-    shape = _SHAPES.get(event.type) or _shape(event.type)
+    shape = _SHAPES.get(require_event(event).type) or _shape(event.type)
     if shape is None:
         raise UnknownEventTypeError(event.type)
     try:
@@ -457,7 +462,4 @@ def dumps_event(event: Event) -> str:
 
 def loads_event(text: str | bytes, *, strict: bool = True) -> AnyEvent:
     """Parse the event of one line; see `event_from_dict` for `strict` and the errors."""
-    data = loads_json(text)
-    if not isinstance(data, dict):
-        raise InvalidEventError(f"an event is a JSON object, not {type(data).__name__}")
-    return event_from_dict(data, strict=strict)
+    return event_from_dict(loads_json(text), strict=strict)

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
-from ..ground.checks import PATHS, is_a, list_of, path
+from ..ground.checks import PATHS, TEXT, check_settings, is_a, list_of, path
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import changed, frozen, mutable
 from ..ground.loose import as_list
@@ -299,6 +299,7 @@ class PermissionGate(WithAdvice):
         self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
     ) -> ApprovalResult:
         """Decide whether this call may run with exactly this input. `context` holds the fields of `CallContext`."""
+        check_settings({"tool_name": tool_name}, {"tool_name": TEXT})
         call_context = read_context(context)
         try:
             facts = self._facts(tool_name, tool_input, call_context)

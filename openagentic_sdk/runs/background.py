@@ -30,7 +30,7 @@ from ..parts.record.folds.metrics import RunMetrics
 from ..parts.record.lifecycle import descendants
 from ..prompts import OnePrompt, Prompt, read_prompt
 from ..sessions.answers import check_answer
-from ..sessions.base import SessionStore
+from ..sessions.base import SessionStore, require_store
 from ..sessions.core import new_session_id
 from ..sessions.folds.features.all import SubagentsFold
 from ..sessions.folds.view import SessionView
@@ -119,6 +119,7 @@ async def answer_questions(
     `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if
     all of them were.
     """
+    require_store(store)
     template = UserAnswer("", "", answered_by, approver, request_id)
     store_answers = partial(off_loop, True, _append_answers, store, session_id)
     try:

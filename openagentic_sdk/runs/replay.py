@@ -30,6 +30,7 @@ from ..parts.publishing import Publishing
 from ..parts.shell_folder import ShellFolder
 from ..parts.workflows.progress import WorkflowProgress
 from ..permissions.gate import PermissionGate
+from ..serialization import require_event
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
@@ -83,7 +84,7 @@ async def replay_events(
     `strict` stops at the first request that differs; otherwise all are compared. `live_tools` whose effect is `read` run
     for real, and their results are compared too. Raises `OptionsError` for the log of a workflow.
     """
-    events = list(events)
+    events = [require_event(event) for event in events]
     if WorkflowProgress.of(events).is_workflow:
         raise OptionsError(
             "a workflow does not call a model itself: `openagentic-sdk workflow replay MODULE:NAME ID`, or "

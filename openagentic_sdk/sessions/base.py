@@ -573,3 +573,11 @@ def check_session_id(session_id: str) -> str:
     if on_one_line(session_id) != session_id:
         raise OptionsError(f"session_id: {session_id!r} is invalid: it contains invisible characters")
     return session_id
+
+
+def require_store(store: object) -> None:
+    """Raise `OptionsError` for anything but a session store, such as the name of one."""
+    if not isinstance(store, SessionStore):
+        # A name may contain a password.
+        value = "a string: pass it to open_store()" if isinstance(store, str) else shown(store)
+        raise OptionsError(f"store must be a session store, such as FileSessionStore('runs'), not {value}")

@@ -24,7 +24,7 @@ from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
 from ..ground.system import require_threads
 from ..ground.threads import run_in_thread, running_loop
-from .base import SessionStore
+from .base import SessionStore, require_store
 from .folds.standing import LEFT_STATES, ROW_STATES, has_ended
 from .folds.summary import SessionSummary
 
@@ -110,6 +110,7 @@ class Follower:
     """Follows one session. `after_seq` is its position. Its creator must close it."""
 
     def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
+        require_store(store)
         check_settings({"after_seq": after_seq}, {"after_seq": COUNT})
         self._watch = watch_of(store)
         self.session_id = session_id

@@ -211,7 +211,9 @@ class MemorySessionStore(SessionStore):
         try:
             return self._sessions[find_possible(session_id, "memory")]
         except KeyError:
-            raise SessionNotFoundError(session_id, "memory") from None
+            raise SessionNotFoundError(
+                session_id, "memory", "store.list_session_summaries() lists the sessions"
+            ) from None
 
     def _tick(self) -> int:
         self._writes += 1

@@ -40,7 +40,7 @@ from ..events import (
 from ..ground.frozen import frozen, mutable
 from ..ground.words import sendable
 from ..providers.bound_reasoning import is_bound, without_reasoning
-from ..serialization import json_encoder
+from ..serialization import json_encoder, require_event
 from .request import RunningDigest
 from .untracked import untrack
 
@@ -66,7 +66,7 @@ def rebuild_messages(
     """
     conversation = Conversation()
     for event in events:
-        conversation.apply(event)
+        conversation.apply(require_event(event))
     conversation.provider = provider
     conversation.cut(conversation.cut_seq(max_events, max_bytes))
     return conversation.messages()

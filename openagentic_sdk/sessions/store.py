@@ -35,6 +35,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..ground.checks import check_settings
+from ..ground.checks import path as path_check
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..ground.patterns import regex
@@ -100,6 +102,7 @@ class FileSessionStore(ListedFiles):
         read_only: bool = False,
         seal: Seal | None = None,
     ) -> None:
+        check_settings({"root_dir": root_dir}, {"root_dir": path_check})
         self.root_dir = Path(root_dir)
         self._sessions = path_in(self.root_dir, "sessions")
         self.durability: Durability = check_durability(durability)

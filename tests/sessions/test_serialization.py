@@ -1,5 +1,6 @@
 """Events to JSON and back."""
 
+import asyncio
 import json
 import unittest
 from copy import deepcopy
@@ -15,6 +16,7 @@ from openagentic_sdk.events import (
     UnknownEvent,
     UserMessage,
 )
+from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.serialization import (
     _build,
     _shape,
@@ -27,6 +29,8 @@ from openagentic_sdk.serialization import (
     loads_event,
     written,
 )
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.rebuild import rebuild_messages
 
 SAMPLES = {
     "str": "text", "int": 3, "float": 1.5, "bool": True, "Any": {"x": [1, None]},
@@ -178,6 +182,30 @@ class RoundTripTest(unittest.TestCase):
             ):
                 event = loads_event(json.dumps({**line, "seq": 1, "ts": 1.0}), strict=False)
                 self.assertEqual([left], [value for value in event_to_dict(event).values() if isinstance(value, list)])
+
+    def test_a_dict_in_the_place_of_an_event_is_refused_by_name_and_the_reverse_too(self):
+        event = UserMessage("Hi.")
+        data = event_to_dict(event)
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        for use in (
+            event_to_dict,
+            dumps_event,
+            dumps_fields,
+            lambda wrong: store.append_event(session_id, wrong),
+            lambda wrong: rebuild_messages([wrong]),
+            lambda wrong: asyncio.run(replay_events([wrong])),
+        ):
+            for wrong in (data, None, "x"):
+                with self.assertRaisesRegex(InvalidEventError, "an event is an object, as from event_from_dict"):
+                    use(wrong)
+        for wrong in (event, None, "x", [data]):
+            with self.assertRaisesRegex(InvalidEventError, "an event is a JSON object, not "):
+                event_from_dict(wrong)
+        for wrong in (event, None, 3):
+            with self.assertRaisesRegex(InvalidEventError, "this is not JSON: "):
+                loads_event(wrong)
+        self.assertEqual(store.read_events(session_id), [])
 
     def test_a_value_without_a_json_form_is_refused_when_it_is_written(self):
         for value in (float("nan"), float("inf"), {1, 2}, object()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -38,7 +39,10 @@ from openagentic_sdk.events import (
     UserMessage,
 )
 from openagentic_sdk.parts.record import archive, lifecycle
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.background import answer_question
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.follow import follow
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -55,6 +59,45 @@ CALLS = (
     ToolStarted("b", "Bash", "unsafe", "", ""),
     ToolResult("b", output="done"),
 )
+
+
+class WrongValuesTest(unittest.TestCase):
+    def test_a_name_in_the_place_of_a_store_is_refused_with_the_way_to_open_it(self) -> None:
+        uses: tuple[Callable[[Any], object], ...] = (
+            lambda store: lifecycle.fork_session(store, "s"),
+            lambda store: lifecycle.rewind_session(store, "s", turns=1),
+            lambda store: lifecycle.rename_session(store, "s", "Tea"),
+            lambda store: lifecycle.tag_session(store, "s", add=["tea"]),
+            lambda store: lifecycle.delete_session(store, "s"),
+            lambda store: asyncio.run(answer_question(store, "s", "q", "yes")),
+            lambda store: asyncio.run(anext(follow(store, "s"))),
+        )
+        for use in uses:
+            with self.assertRaises(OptionsError) as caught:
+                use("postgresql://ada:secret@host/db")
+            self.assertTrue(str(caught.exception).endswith("not a string: pass it to open_store()"))
+            self.assertNotIn("secret", str(caught.exception))
+            with self.assertRaisesRegex(OptionsError, "store must be a session store, .*, not None"):
+                use(None)
+
+    def test_a_position_that_is_no_whole_number_and_other_wrong_values_are_refused(self) -> None:
+        store: Any = MemorySessionStore()
+        session_id = store.create_session()
+        for wrong in ("3", 2.5, True):
+            with self.assertRaisesRegex(OptionsError, "at_seq must be a whole number"):
+                lifecycle.fork_session(store, session_id, at_seq=cast(Any, wrong))
+            with self.assertRaisesRegex(OptionsError, "turns must be a whole number"):
+                lifecycle.rewind_session(store, session_id, turns=cast(Any, wrong))
+        with self.assertRaisesRegex(OptionsError, "title must be a string, not None"):
+            lifecycle.rename_session(store, session_id, cast(Any, None))
+        with self.assertRaisesRegex(OptionsError, "add must be a list of strings, not 'tea'"):
+            lifecycle.tag_session(store, session_id, add="tea")
+        with self.assertRaisesRegex(OptionsError, "url must be a string, or None, not 3"):
+            open_store(cast(Any, 3))
+        with self.assertRaisesRegex(OptionsError, "root_dir must be a path, not None"):
+            FileSessionStore(cast(Any, None))
+        with self.assertRaisesRegex(OptionsError, "tool_name must be a string, not None"):
+            asyncio.run(PermissionGate().approve(cast(Any, None), {}))
 
 
 class LifecycleTest(unittest.TestCase):

@@ -37,9 +37,10 @@ from ...events import (
     ToolUse,
     UserMessage,
 )
+from ...ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number, or_none
 from ...ground.frozen import frozen
 from ...sessions.authority import Authority, KeyedDigests
-from ...sessions.base import SessionStore, whole_id, windows_from_end
+from ...sessions.base import SessionStore, require_store, whole_id, windows_from_end
 from ...sessions.core import check_expected_seq, new_session_id
 from ...sessions.folds.summary import SessionSummary, failed_summary, plain_line
 from ...sessions.folds.usage import Usage
@@ -196,17 +197,23 @@ def append_signed(
 
 def rename_session(store: SessionStore, session_id: str, title: str) -> SessionSummary:
     """Set the session's title; an empty string removes it. Raises `SessionNotFoundError`, `SessionLockedError`."""
+    require_store(store)
+    check_settings({"title": title}, {"title": TEXT})
     store.append_event(session_id, SessionMeta(title=plain_line(title)))
     return store.read_summary(session_id)
 
 
 TAG_PATIENCE_S = 1.0
+# A position outside of the log is refused with the positions that it has.
+_WHOLE = or_none(number(-MAX_NUMBER, whole=True))
 
 
 def tag_session(
     store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> SessionSummary:
     """Add and remove tags, which keep the order of their addition. Raises like `rename_session`."""
+    require_store(store)
+    check_settings({"add": add, "remove": remove}, {"add": TEXTS, "remove": TEXTS})
     added = [plain_line(tag) for tag in add]
     removed = {plain_line(tag) for tag in remove}
     deadline = time.monotonic() + TAG_PATIENCE_S
@@ -267,6 +274,8 @@ def rewind_session(
 
 def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
     """The `seq` to rewind to: `to_seq`, or the one before the newest `turns` prompts. Raises `OptionsError`."""
+    require_store(store)
+    check_settings({"to_seq": to_seq, "turns": turns}, {"to_seq": _WHOLE, "turns": _WHOLE})
     if (to_seq is None) == (turns is None):
         raise OptionsError("rewind needs either to_seq or turns as its target")
     if to_seq is None:
@@ -308,6 +317,8 @@ def fork_session(
     (`seal` contains its key); events from elsewhere gain no authority. Raises `OptionsError` for a position after the end
     of the log.
     """
+    require_store(store)
+    check_settings({"at_seq": at_seq}, {"at_seq": _WHOLE})
     last_seq = store.last_seq(source_id)
     at_seq = last_seq if at_seq is None else at_seq
     if not 0 <= at_seq <= last_seq:
@@ -335,6 +346,7 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
     be repeated. Raises `SessionNotFoundError`, and `SessionLockedError` or `SessionHeldError` if one of them is in use or
     must be kept, in which case nothing is deleted.
     """
+    require_store(store)
     doomed = [*reversed(descendants(store, session_id)), session_id]
     store.read_metadata(session_id)
     for name in doomed:

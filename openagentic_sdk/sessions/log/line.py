@@ -17,7 +17,7 @@ from ...errors import InvalidEventError, OptionsError
 from ...events import BARRIERS, Event, ToolStarted, UnknownEvent
 from ...ground.frozen import changed, frozen
 from ...ground.patterns import regex
-from ...serialization import DECODER, dumps_fields, dumps_time, event_from_dict
+from ...serialization import DECODER, dumps_fields, dumps_time, event_from_dict, require_event
 
 FORMAT_VERSION = 1
 # How far a store ensures that appended events are on disk, see `is_barrier`.
@@ -165,7 +165,7 @@ def stamp_event(event: Event, seq: int, ts: float) -> Event:
     """The event with its position in the log."""
     if isinstance(event, UnknownEvent):
         return UnknownEvent({**event.data, "seq": seq, "ts": ts})
-    return changed(event, seq=seq, ts=ts)
+    return changed(require_event(event), seq=seq, ts=ts)
 
 
 def dumps_stored(event: Event, body: str | None = None) -> str:

@@ -14,6 +14,7 @@ from typing import cast
 from urllib.parse import parse_qsl, unquote
 
 from ...errors import OptionsError
+from ...ground.checks import TEXT, check_settings, or_none
 from ..base import SessionStore
 from ..log.line import Durability
 from ..seal import sdk_home
@@ -33,6 +34,7 @@ def open_store(url: str | None = None) -> SessionStore:
     SQLite accept `?durability=flush|barrier|fsync`, Postgres and Redis `?patience_s=SECONDS`. Nothing is connected or
     created yet. Raises `OptionsError`.
     """
+    check_settings({"url": url}, {"url": or_none(TEXT)})
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
         return FileSessionStore(sdk_home())
