@@ -118,6 +118,7 @@ for number in sys.argv[1:]:
         for stream in range(3):
             os.dup2(terminal, stream)
         os.closerange(3, 64)
+        signal.signal(getattr(signal, number), signal.SIG_DFL)  # a shell's background job ignores SIGQUIT
         asyncio.run(listen(number))
         os._exit(0)
     died_by = -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

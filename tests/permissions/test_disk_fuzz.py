@@ -1,6 +1,6 @@
 """Random commands, executed as a run would execute them; then the disk is compared with what the gate protects and denies.
 
-The small size is a sample; OPENAGENTIC_TEST_LARGE=1 tries 5,000 lines: no path that the gate protects changes, no content
+The small size is a sample; OPENAGENTIC_TEST_LARGE=1 tries 2,000 lines: no path that the gate protects changes, no content
 that a deny rule hides is printed, no denied program runs.
 """
 
@@ -29,7 +29,7 @@ from tests.size import LARGE, full_size
 from tests.tools_run.support import WorkspaceTestCase, close_run
 from tests.tools_run.test_sandbox import needs, pretend
 
-LINES = 5_000 if LARGE else 40  # some 80 ms a line and class
+LINES = 2_000 if LARGE else 40  # some 80 ms a line and class
 PER_RUN = 8
 SANDBOX: SandboxMode = "require"
 SECRET = "swordfish-7291"

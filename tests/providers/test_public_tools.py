@@ -24,7 +24,7 @@ VENDORS = sorted({row.vendor for row in TABLE})
 PYTHON = os.environ.get("OPENAGENTIC_TEST_VENDORS_PYTHON")
 
 
-def public_tools(step: int = sized(40, 5, 1)) -> list[ToolDefinition]:
+def public_tools(step: int = sized(40, 15, 1)) -> list[ToolDefinition]:
     """The tools of the fixture as a run would offer them; one in every few of each server."""
     rows: dict[str, list[Any]] = {}
     for tool in json.loads(FIXTURE.read_text())["tools"]:
@@ -50,7 +50,7 @@ class PublicTools(unittest.TestCase):
                 if found.keys.as_own(sent) != own:
                     unfit.append((vendor, tool.shown, own))
         self.assertEqual((refused[:5], unfit[:5]), ([], []))
-        self.assertGreater(len(tools), sized(35, 180, 900))
+        self.assertGreater(len(tools), sized(35, 90, 900))
 
     @full_size
     @unittest.skipUnless(PYTHON, "OPENAGENTIC_TEST_VENDORS_PYTHON names no Python with the vendors' packages")
