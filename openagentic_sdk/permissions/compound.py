@@ -216,20 +216,10 @@ class _CompoundReader:
         program = ""
         is_target = is_fed = False
         while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
-            here = _HERE_STRING.match(self.text, self.at)
-            if here is not None:  # a text as input
-                if self.text[self.at - 1].isdigit() or is_target:
-                    raise _Refused
-                self.at = here.end()
-                if "$" in self.next_word():
-                    raise _Refused
-                is_fed = True
-                pieces.append(" ")
-                continue
             if self.text.startswith("<<", self.at):
                 if self.text[self.at - 1].isdigit() or is_target:
                     raise _Refused
-                self.cut_here_document()
+                self.skip_input_text()
                 is_fed = True
                 pieces.append(" ")
                 continue
@@ -258,6 +248,16 @@ class _CompoundReader:
         if is_fed and _may_run_its_input(command):
             raise _Refused
         self.add(command)
+
+    def skip_input_text(self) -> None:
+        """Skip a here-string or a here-document, both of which are only input."""
+        here = _HERE_STRING.match(self.text, self.at)
+        if here is None:
+            self.cut_here_document()
+            return
+        self.at = here.end()
+        if "$" in self.next_word():
+            raise _Refused
 
     def cut_here_document(self) -> None:
         """Remove a here-document, the text of which is only input, from the line."""

@@ -715,28 +715,36 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
             start -= 1
             if commands[start].argv[0] not in _PASS_LINES or not all(map(_LINES.fullmatch, commands[start].argv[1:])):
                 break
-        find, call = commands[start], list(command.argv[1:])
-        is_exact = False
-        while call and call[0].startswith("-"):
-            option = call.pop(0)
-            if option in ("-n", "-P", "-L") and call and call[0].isdigit():
-                call.pop(0)
-            elif not _XARGS_OPTION.fullmatch(option):
-                break
-            is_exact = is_exact or option == "--null" or (option[1] != "-" and "0" in option and option[1] not in "nPL")
-        else:
-            if not call or call[0] in _PRINT_NAMES:
-                yield at, replace(command, argv=("echo",)), False
-                continue
-            # Printed names of which each is a word: separated by zeros and not cut by a program in between, or plain ones.
-            argv, expected = list(find.argv), "-print0" if is_exact else "-print"
-            if argv[-1] == expected:
-                argv.pop()
-            elif is_exact:
-                continue
-            if start == at or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
-                continue
-            yield at, replace(find, argv=(*argv, "-exec", *call, "{}", "+")), not is_exact
+        call = _call_of_xargs(command.argv)
+        if call is None:
+            continue
+        words, is_exact = call
+        if not words or words[0] in _PRINT_NAMES:
+            yield at, replace(command, argv=("echo",)), False
+            continue
+        # Printed names of which each is a word: separated by zeros and not cut by a program in between, or plain ones.
+        find, expected = commands[start], "-print0" if is_exact else "-print"
+        argv = list(find.argv)
+        if argv[-1] == expected:
+            argv.pop()
+        elif is_exact:
+            continue
+        if start == at or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
+            continue
+        yield at, replace(find, argv=(*argv, "-exec", *words, "{}", "+")), not is_exact
+
+
+def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool] | None:
+    """The command that `xargs` runs, and whether zeros separate its input; None with an option that is not understood."""
+    call, is_exact = list(argv[1:]), False
+    while call and call[0].startswith("-"):
+        option = call.pop(0)
+        if option in ("-n", "-P", "-L") and call and call[0].isdigit():
+            call.pop(0)
+        elif not _XARGS_OPTION.fullmatch(option):
+            return None
+        is_exact = is_exact or option == "--null" or (option[1] != "-" and "0" in option and option[1] not in "nPL")
+    return call, is_exact
 
 
 # --- other programs that would run ---------------------------------------------------------------------------------------

@@ -119,6 +119,17 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
     is_open = text.endswith((":*", " *"))
     if is_open:
         text = text[:-2].rstrip()
+    parts = _words_of_commands(text)
+    commands = [_command(words, is_open and number == len(parts)) for number, words in enumerate(parts, 1)]
+    if not any(any(word) for one in commands for word in one.words):
+        raise ValueError("it consists of wildcards only: write Bash for every command")
+    if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
+        raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
+    return tuple(commands)
+
+
+def _words_of_commands(text: str) -> list[list[tuple[str, ...]]]:
+    """The words of each command, each split at its wildcards. Raises ValueError with the invalid part."""
     parts: list[list[tuple[str, ...]]] = [[]]
     word: list[str] | None = None
     at = 0
@@ -144,12 +155,7 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
         at = operator.end() if operator else at + 1
     if word is not None:
         parts[-1].append(tuple(word))
-    commands = [_command(words, is_open and number == len(parts)) for number, words in enumerate(parts, 1)]
-    if not any(any(word) for one in commands for word in one.words):
-        raise ValueError("it consists of wildcards only: write Bash for every command")
-    if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
-        raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
-    return tuple(commands)
+    return parts
 
 
 def _plain_line(text: str) -> str:
