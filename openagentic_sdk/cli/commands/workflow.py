@@ -177,11 +177,15 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
             words = printable(result.error_message or "the run failed")
             print(f"openagentic-sdk: {words}", file=sys.stderr, flush=True)
         if (code == WAITING or code > 128) and not progress.is_over:
-            how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
-            how += ["--store", args.store] if args.store else []
-            how += ["--app-dir", args.app_dir] if args.app_dir else []
-            print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
+            print(f"to continue: {on_one_line(_command_to_continue(args, session))}", file=sys.stderr, flush=True)
     return code
+
+
+def _command_to_continue(args: argparse.Namespace, session: str) -> str:
+    words = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
+    words += ["--store", args.store] if args.store else []
+    words += ["--app-dir", args.app_dir] if args.app_dir else []
+    return shlex.join(words)
 
 
 def _ask_one(

@@ -169,13 +169,16 @@ def find_places(
         if isinstance(event, ToolResult) and event.seq in touched:
             pointers = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
             places.update(dict.fromkeys((event.seq or 0, pointer) for pointer in pointers))
-    # Without places inside other places.
-    ordered = sorted(places)
+    return _outermost(places), unerasable
+
+
+def _outermost(places: Iterable[FieldPlace]) -> list[FieldPlace]:
+    """The places that are not inside another one, in order."""
     outermost: list[FieldPlace] = []
-    for seq, pointer in ordered:
+    for seq, pointer in sorted(places):
         if not any(other_seq == seq and is_at_or_below(pointer, place) for other_seq, place in outermost[-50:]):
             outermost.append((seq, pointer))
-    return outermost, unerasable
+    return outermost
 
 
 def _derived(events: Sequence[Event], places: Sequence[FieldPlace]) -> Iterator[FieldPlace]:

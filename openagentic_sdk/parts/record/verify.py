@@ -409,21 +409,21 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
             is_recorded = False
         elif authority is not None and knows_log and (authority.is_ours(event) or (event.seq or 0) < checked.first_bad):
             is_recorded = authority.is_ours(event)
-        match event:
-            case UserAnswer():
-                question = questions.get(event.question_id)
-                tool = str((question.details.get("tool_name") if question else None) or "a question")
-                approver = event.approver or {}
-                name, how = (
-                    str(approver.get("name") or event.answered_by),
-                    str(approver.get("how") or "the name is not confirmed"),
-                )
-                answer = event.answer
-            case PermissionDecision() if event.answered_by:
-                tool, name, how = event.name, event.answered_by, "as recorded in the decision"
-                answer = "allowed" if event.allowed else "refused"
-            case _:
-                continue
-        tool, answer, name, how = (on_one_line(text, 100) for text in (tool, answer, name, how))
-        approvals.append(Approval(event.seq or 0, tool, answer, name, how, is_recorded))
+        words = _words_of_answer(event, questions)
+        if words is not None:
+            tool, answer, name, how = (on_one_line(text, 100) for text in words)
+            approvals.append(Approval(event.seq or 0, tool, answer, name, how, is_recorded))
     return approvals
+
+
+def _words_of_answer(event: Event, questions: Mapping[str, UserQuestion]) -> tuple[str, str, str, str] | None:
+    """The tool that an answer is about, the answer, who gave it, and how that is known; None for any other event."""
+    if isinstance(event, UserAnswer):
+        question, approver = questions.get(event.question_id), event.approver or {}
+        tool = str((question.details.get("tool_name") if question else None) or "a question")
+        name = str(approver.get("name") or event.answered_by)
+        return tool, event.answer, name, str(approver.get("how") or "the name is not confirmed")
+    if isinstance(event, PermissionDecision) and event.answered_by:
+        answer = "allowed" if event.allowed else "refused"
+        return event.name, answer, event.answered_by, "as recorded in the decision"
+    return None

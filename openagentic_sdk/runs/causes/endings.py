@@ -108,18 +108,9 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
     kind = _ERROR_KINDS.get(result.error_type or "", "error")
     why = f"{result.error_type or 'an error'}: {short(result.error_message)}"
     if kind == "vendor":
-        retries = [e.reason for e in run.events if isinstance(e, ModelRetry)]
-        more = tuple(f"after {len(retries)} more attempts; the first attempt: {short(one, 160)}" for one in retries[:1])
-        return CauseInRun(kind, next(run.of(ModelResponse), result), why, more)
+        return _failed_by_vendor(run, result, why)
     if kind == "output":
-        repairs = [e for e in run.events if isinstance(e, UserMessage) and e.origin == "repair"]
-        misfits = [e for e in run.events if isinstance(e, ToolResult) and run.name_of(e) == "final_answer"]
-        answers = [as_text(dict(run.uses[e.tool_use_id].input)) for e in misfits[-1:]]
-        answers += [e.text for e in run.of(AssistantMessage) if e.text]
-        more = tuple(f"its last answer was {short(answer, 160)!r}" for answer in answers[:1])
-        if "output_schema" in (result.error_message or ""):
-            more = (*more, "the schema is in no log: --output-schema FILE asks for it again")
-        return CauseInRun(kind, next(iter([*repairs, *misfits]), result), why, more)
+        return _failed_by_output(run, result, why)
     step = trouble(run, result)
     if run.is_workflow and step is None:  # the step failed in an earlier run, and fails this one again
         step = next(
@@ -135,6 +126,25 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
             command=run.workflow_command("retry", step.event),
         )
     return step if step is not None and step.kind == kind else CauseInRun(kind, result, why)
+
+
+def _failed_by_vendor(run: JudgedRun, result: Result, why: str) -> CauseInRun:
+    """The model's endpoint failed, perhaps repeatedly."""
+    retries = [e.reason for e in run.events if isinstance(e, ModelRetry)]
+    more = tuple(f"after {len(retries)} more attempts; the first attempt: {short(one, 160)}" for one in retries[:1])
+    return CauseInRun("vendor", next(run.of(ModelResponse), result), why, more)
+
+
+def _failed_by_output(run: JudgedRun, result: Result, why: str) -> CauseInRun:
+    """No answer of the model matched the schema."""
+    repairs = [e for e in run.events if isinstance(e, UserMessage) and e.origin == "repair"]
+    misfits = [e for e in run.events if isinstance(e, ToolResult) and run.name_of(e) == "final_answer"]
+    answers = [as_text(dict(run.uses[e.tool_use_id].input)) for e in misfits[-1:]]
+    answers += [e.text for e in run.of(AssistantMessage) if e.text]
+    more = tuple(f"its last answer was {short(answer, 160)!r}" for answer in answers[:1])
+    if "output_schema" in (result.error_message or ""):
+        more = (*more, "the schema is in no log: --output-schema FILE asks for it again")
+    return CauseInRun("output", next(iter([*repairs, *misfits]), result), why, more)
 
 
 def _names(*kinds: type[BaseException]) -> Iterator[str]:
