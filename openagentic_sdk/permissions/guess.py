@@ -317,7 +317,7 @@ def _double_quoted(text: str, at: int, commands: list[list[str]], depth: int) ->
 
 
 def _find(text: str, letter: str, at: int) -> int:
-    """The next position of a character; the end of the text if there is none."""
+    """The next position of a character, or the end of the text."""
     end = text.find(letter, at)
     return len(text) if end < 0 else end
 

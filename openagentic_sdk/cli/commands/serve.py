@@ -114,15 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.contract:
         print(typescript() if args.contract == "typescript" else json.dumps(openapi(), indent=1))
         return OK
-    auth: Any = None
-    if args.auth:
-        auth = _import_function(args.auth)
-    elif args.token_file:
-        auth = (read_key(Path(args.token_file)) or b"").decode("ascii", "replace")
-    elif not os.environ.get(TOKEN_VARIABLE) and not is_loopback(args.host):
-        raise OptionsError(
-            f"{args.host} is reachable by others: give a token (--token-file, ${TOKEN_VARIABLE}), or --auth MODULE:NAME"
-        )
+    auth = _authentication(args)
     agents, problem = _own_agent(args) if args.agents is None else (_named_agents(args), "")
     application = app(
         agents,
@@ -162,6 +154,19 @@ def run(args: argparse.Namespace) -> int:
     run_async(server.serve(tell))
     notes.check()
     return OK
+
+
+def _authentication(args: argparse.Namespace) -> Any:
+    """The function or the token that decides who may ask; None for the token of this machine or of the environment."""
+    if args.auth:
+        return _import_function(args.auth)
+    if args.token_file:
+        return (read_key(Path(args.token_file)) or b"").decode("ascii", "replace")
+    if not os.environ.get(TOKEN_VARIABLE) and not is_loopback(args.host):
+        raise OptionsError(
+            f"{args.host} is reachable by others: give a token (--token-file, ${TOKEN_VARIABLE}), or --auth MODULE:NAME"
+        )
+    return None
 
 
 def _named_agents(args: argparse.Namespace) -> Agents:
