@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ..errors import ToolError
+from ..errors import StorageError, StorageTimeoutError, ToolError
 from ..ground.files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
 from ..ground.frozen import frozen
 from ..ground.media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
@@ -127,7 +127,12 @@ class ReadTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}} if sha256 else None)
 
     def _read_blob(self, sha256: str, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        data = ctx.services.get(Blobs).read(sha256)
+        try:
+            data = ctx.services.get(Blobs).read(sha256)
+        except StorageTimeoutError:
+            raise
+        except StorageError as error:  # the model may name any digest: that must not end the run like a failing store
+            raise ToolError(f"{error}: give the blob that a result of this session names") from None
 
         def chunks() -> Iterator[bytes]:
             return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))

@@ -8,7 +8,10 @@ import os
 import tracemalloc
 from typing import Any
 
+from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.events import ToolResult
+from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.base import Blobs
 from openagentic_sdk.tools.files.window import LineWindow
 from openagentic_sdk.tools.read import ReadTool
@@ -196,6 +199,20 @@ class Contents(ScratchCase):
         self.assertEqual(output["content"], "     2\tb")
         with self.assertRaisesRegex(ToolError, "no session"):
             self.call(ReadTool(), file_path=f"blob:{digest}")
+
+    def test_a_blob_that_a_session_lacks_is_an_error_for_the_model_and_does_not_end_the_run(self) -> None:
+        read = {"name": "Read", "arguments": {"file_path": f"blob:{'0' * 64}"}}
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider([{"tool_calls": [read]}, "done"]),
+            model="scripted",
+            tools=[ReadTool()],
+            session_store=MemorySessionStore(),
+            permission_gate=PermissionGate(permission_mode="bypass"),
+        )
+        result = asyncio.run(run(prompt="go", options=options))
+        [error] = [event.error_message for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual(result.final_text, "done")
+        self.assertRegex(str(error), "has no blob 0+: give the blob that a result of this session names$")
 
     def test_the_digest_of_what_was_read_is_reported_apart(self) -> None:
         file = self.write("f", "x" * 10)
