@@ -5,11 +5,14 @@ Nothing here depends on a live run: all inputs are in the log, so that a recorde
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 from ...events import ToolResult
+from ...ground.disk import is_within
 from ...ground.frozen import changed, frozen
 from ...ground.loose import as_list, as_mapping
 from ...ground.threads import error_words
@@ -19,6 +22,7 @@ from ...tools.labels import ToolLabels
 from .fold import LabelsFold
 
 _SHELL = "Bash"
+_PATH_KEYS = ("file_path", "notebook_path", "path", "root")
 
 
 @frozen
@@ -31,6 +35,18 @@ class ProjectPlace:
     def holds(self, path: str) -> bool:
         """Whether a path, as written, stays within these folders."""
         return not is_outside(path, self.folders[0], self.folders)
+
+    def with_target(self, result: ToolResult, input: Mapping[str, Any]) -> ToolResult:
+        """The result of a file tool, with its source if a link in a path of the input leads out of these folders.
+
+        Links are followed once, now: the log contains the source.
+        """
+        for path in (input[key] for key in _PATH_KEYS if isinstance(input.get(key), str)):
+            with suppress(OSError, ValueError):  # then nothing can be opened there
+                target = os.path.realpath(os.path.join(self.folders[0], path))
+                if self.holds(path) and not any(is_within(target, os.path.realpath(each)) for each in self.folders):
+                    return changed(result, meta={"untrusted": f"file: {target}", **(result.meta or {})})
+        return result
 
 
 def label_result(
@@ -57,9 +73,10 @@ def label_result(
         source = None  # the declaration of whoever configured the server or wrote the tool outweighs the name's prefix
     if source is None:
         source = _source_of(name, input, source_result, effect, labels, fold, place)
-    # A tool that writes a file returns what the model wrote: neither trusted nor a new source.
-    is_written = declared.source == "files" and effect != "read"
-    if source is not None or not (is_written or declared.source == "derived"):
+    # A tool that writes a file returns what the model wrote, and a stored output has the label of its own call: neither
+    # trusted nor a new source.
+    is_known = declared.source == "files" and (effect != "read" or _names_output(input))
+    if source is not None or not (is_known or declared.source == "derived"):
         label["source"] = source
     if source is not None:
         meta["untrusted"] = source
@@ -73,6 +90,10 @@ def label_result(
         label["readers"] = readers
         label["name"] = short_source(f"{name} {dumps_json(dict(input))}")
     return changed(result, meta={**meta, "label": label})
+
+
+def _names_output(input: Mapping[str, Any]) -> bool:
+    return str(input.get("file_path")).startswith("blob:")
 
 
 def _readers_of(labels: ToolLabels, result: ToolResult) -> list[str] | None:
@@ -106,7 +127,8 @@ def _source_of(
         return short_source(f"tool {name}")
     if name == _SHELL and not place.is_trusted:
         return short_source(f"a command in a project that nobody trusts ({input.get('command')})")
-    if source != "files" or effect != "read":
+    # An error may quote the file: its nearest text, or the names beside it.
+    if source != "files" or (effect != "read" and not result.is_error):
         return None
     if not place.is_trusted:
         return short_source(f"a file of a project that nobody trusts ({name})")

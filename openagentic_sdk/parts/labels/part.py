@@ -165,6 +165,8 @@ class Labels(Part):
         input = record.use.input if started is None or started.input is None else started.input
         effect = "unsafe" if tool is None else tool.effect
         labels = None if tool is None else self._labels_of(tool)
+        if labels is not None and labels.source == "files" and (effect == "read" or result.is_error):
+            result = self._place.with_target(result, input)
         fold, is_started = run.view.fold(LabelsFold), started is not None
         labelled = label_result(result, name, input, effect, labels, fold, self._place, is_started)
         if run.parent is not None:

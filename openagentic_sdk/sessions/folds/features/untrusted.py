@@ -26,6 +26,7 @@ _MAX_CHARS = 120
 _WEB = ("WebFetch", "WebSearch")
 _RESOURCES = ("ListMcpResources", "ReadMcpResource")
 _READS = ("Read", "NotebookRead", "Grep", "Glob", "LS")
+_WRITES = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 _PATH_KEYS = ("file_path", "notebook_path", "path", "root", "pattern")
 _FETCHES = regex(
     r"(?<![\w.-])(?:curl|wget|aria2c|https?|xh|lynx|w3m|elinks|ftp|sftp|scp|rsync|ssh|nc|ncat|netcat|telnet|socat|gh|glab"
@@ -108,7 +109,8 @@ def untrusted_source(
         return short_source(f"web: {input.get('url') or input.get('query') or name}")
     if name == "Bash":
         return untrusted_command(str(input.get("command") or ""), cwd, roots)
-    if name not in _READS:
+    # An error may quote the file that was to be changed.
+    if name not in _READS and not (name in _WRITES and result.is_error):
         return None
     files = meta.get("files")
     paths = [str(input[key]) for key in _PATH_KEYS if isinstance(input.get(key), str)]
