@@ -231,7 +231,7 @@ class Methods(unittest.IsolatedAsyncioTestCase):
         editor.reply(asked[0], choose("yes")({}))
         self.assertEqual((await turn)["stopReason"], "end_turn")
 
-    async def test_what_the_person_attaches_reaches_the_model(self) -> None:
+    async def test_attachments_of_a_person_reach_the_model(self) -> None:
         editor = Editor(
             [
                 {

@@ -145,7 +145,7 @@ class Command(unittest.TestCase):
         # It depends on which end of the pipe the process sees closed first.
         self.assertIn(agent.store.read_summary(session_id).state, ("idle", "suspended"))
 
-    def test_what_is_missing_is_an_answer_and_no_exit(self) -> None:
+    def test_a_missing_key_is_an_error_answer_and_does_not_end_the_process(self) -> None:
         agent = Process()
         self.addCleanup(agent.close)
         agent.command = [sys.executable, "-m", "openagentic_sdk", "acp", "--model", "gpt-x", *agent.command[-2:]]

@@ -265,7 +265,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
         check_messages(self, editor.messages)
         return editor, [message["params"] for message in editor.asked("session/request_permission")], reason
 
-    async def test_what_is_no_clear_yes_allows_nothing(self) -> None:
+    async def test_only_a_clear_approval_allows_a_call(self) -> None:
         selected = {"outcome": "selected", "optionId": "yes"}
         answers: tuple[Any, ...] = (
             {"outcome": {"outcome": "selected", "optionId": "allow"}},

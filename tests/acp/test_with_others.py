@@ -103,12 +103,12 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([m["params"]["path"] for m in editor.asked("fs/read_text_file")], [path])
         return Path(path).read_text(), [u for u in editor.updates if u.get("status") == "failed"]
 
-    async def test_what_is_typed_and_not_saved_is_not_changed(self) -> None:
+    async def test_unsaved_text_of_an_editor_is_not_changed(self) -> None:
         text, failed = await self._edit({"content": "zero\none\nand more\n"})
         self.assertNotIn("two", text)
         self.assertIn("unsaved changes", json.dumps(failed))
 
-    async def test_what_the_editor_has_as_the_disk_has_it_is_changed(self) -> None:
+    async def test_a_file_that_is_the_same_in_editor_and_on_disk_is_changed(self) -> None:
         for held in ({"content": "zero\none\n"}, {"content": "\ufeffzero\r\none"}):
             with self.subTest(str(held)):
                 text, failed = await self._edit(held)

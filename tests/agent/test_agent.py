@@ -282,7 +282,7 @@ class Models(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
-    def test_what_can_be_no_agent_is_refused_when_it_is_made(self) -> None:
+    def test_an_invalid_agent_is_refused_when_it_is_created(self) -> None:
         def one(output: Any) -> Any:
             return output
 
@@ -368,7 +368,7 @@ class Messages(IsolatedAsyncioTestCase):
         history = [{"role": "user", "content": "Hi."}]
         self.assertEqual((await agent.run(message_history=history)).final_text, "Never.")
 
-    async def test_what_is_no_message_is_refused_with_its_place(self) -> None:
+    async def test_an_invalid_message_is_refused_with_its_position(self) -> None:
         for history, wanted in (
             ([3], "message 1 is 3"),
             ([{"role": "robot", "content": ""}], "message 1 has the role 'robot'"),
@@ -678,7 +678,7 @@ class Handoffs(IsolatedAsyncioTestCase):
                 result = await triage().run(session=session, answers={question.question_id: "yes"})
                 self.assertEqual((result.output, result.agent_name, calls), ("Done.", "billing", ["7"]))
 
-    async def test_of_two_handoffs_in_one_answer_the_first_counts(self) -> None:
+    async def test_the_first_of_two_handoffs_in_one_answer_counts(self) -> None:
         both = {"tool_calls": [{"name": "transfer_to_billing", "arguments": {}}] * 2}
         triage, _ = self.agents(both, "I bill.")
         result = await triage.run("Hi.", deps=Shop(), session="s")
@@ -708,7 +708,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
         self.assertNotIn("Task", [tool["function"]["name"] for tool in model.requests[0]["tools"]])
         assert_closed(self, options.session_store, "s")
 
-    async def test_what_a_parent_denies_its_tools_agents_may_not_do_either(self) -> None:
+    async def test_denials_of_a_parent_apply_to_agents_that_are_its_tools(self) -> None:
         model = ScriptedProvider(
             [
                 calling("judge", prompt="Look."),
@@ -723,7 +723,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
         result = await clerk.run("Is it?", deps=Shop())
         self.assertNotIn("ok", [e.outcome for e in result.events if isinstance(e, ToolResult) and e.parent_tool_use_id])
 
-    async def test_what_stops_the_inner_agent_is_an_error_for_the_outer_model(self) -> None:
+    async def test_a_stopped_inner_agent_is_an_error_for_the_outer_model(self) -> None:
         for rule in ({"input_guardrails": [lambda ctx, prompt: "no"]}, {"output_guardrails": [lambda ctx, text: "no"]}):
             model = ScriptedProvider(
                 [calling("judge", prompt="Look."), {"text": "Rude.", "agent": "You judge"}, "Sorry."]
@@ -795,7 +795,7 @@ class Approvals(IsolatedAsyncioTestCase):
         result = await agent.run(deps=Shop(), session="s", answers={found[0][0]: True})
         self.assertEqual(result.output, "Paid.")
 
-    async def test_who_can_be_asked_is_asked(self) -> None:
+    async def test_a_person_is_asked_if_one_is_there(self) -> None:
         async def answer(question: Any) -> str:
             return "no because it is late"
 

@@ -63,7 +63,7 @@ class NoHome(unittest.TestCase):
             os.environ.update(before)
         return code, out.getvalue(), err.getvalue()
 
-    def test_what_needs_no_home_works(self) -> None:
+    def test_commands_that_need_no_home_folder_work_without_one(self) -> None:
         sources = ("--setting-sources", "user,project")
         for argv in (
             ("run", "--store", "memory:", "--script", "script.json", *sources, "hi"),

@@ -428,7 +428,7 @@ class Attaching(CommandCase):
         self.assertIn("[image a.png, image/png, 48 bytes]", self.command("sessions", "show")[1])
         self.assertIn("[image a.png, image/png, 48 bytes]", self.command("export", "--format", "markdown")[1])
 
-    def test_what_comes_through_a_pipe_names_no_file(self) -> None:
+    def test_a_prompt_through_a_pipe_names_no_files(self) -> None:
         (self.folder / "notes.txt").write_text("tea at five", encoding="utf-8")
         script = self.script({"text": "Seen.", "expect": {"last": "read @notes.txt"}})
         code, out, err = self.command("run", "--script", script, "--cwd", str(self.folder), stdin="read @notes.txt\n")

@@ -129,7 +129,7 @@ class Calls(unittest.TestCase):
 
 
 class Subagents(unittest.TestCase):
-    def test_what_a_subagent_does_is_set_in_under_its_call(self) -> None:
+    def test_the_output_of_a_subagent_is_indented_under_its_call(self) -> None:
         inside = {"parent_tool_use_id": "t1", "agent_name": "reader"}
         events = [
             INIT,
@@ -172,7 +172,7 @@ class Closing(unittest.TestCase):
         result = Result("x", "s1", "end", usage=usage, cost_usd=0.0123, steps=3, duration_s=1.25)
         self.assertEqual(closing_line(result), "Ended: session s1, 3 steps, 1,234 + 56 tokens, $0.0123, 1.2 s")
 
-    def test_what_is_unknown_is_not_zero(self) -> None:
+    def test_unknown_figures_are_not_printed_as_zero(self) -> None:
         self.assertEqual(
             closing_line(Result("x", "s1", "end", steps=1)), "Ended: session s1, 1 step, tokens unknown, cost unknown"
         )

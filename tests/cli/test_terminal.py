@@ -32,7 +32,7 @@ class Terminal(io.StringIO):
 
 
 class Printable(unittest.TestCase):
-    def test_what_could_command_the_terminal_is_escaped(self) -> None:
+    def test_control_sequences_of_a_text_are_escaped(self) -> None:
         for text, shown in HOSTILE.items():
             with self.subTest(shown):
                 self.assertEqual(printable(text), shown)

@@ -90,7 +90,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(parser.feed(b"\x1b"), [])
         self.assertEqual(parser.flush(), [Key("escape")])
 
-    def test_what_no_terminal_sends_is_dropped_and_nothing_behind_it_is_lost(self) -> None:
+    def test_invalid_sequences_are_dropped_and_the_input_after_them_is_kept(self) -> None:
         parser = KeyParser()
         keys = parser.feed(b"\x1b[" + b"1;" * 100 + b"\xff\xfeq") + parser.flush()
         self.assertTrue("".join(key.text for key in keys).endswith("q"))

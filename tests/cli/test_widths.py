@@ -58,7 +58,7 @@ class Widths(unittest.TestCase):
     def test_blanks_inside_of_a_row_are_what_they_were(self) -> None:
         self.assertEqual(wrapped("  echo  'a   b' and more words", 18), ["  echo  'a   b'", "  and more words"])
 
-    def test_what_is_streamed_reads_the_same_wherever_it_is_cut(self) -> None:
+    def test_a_streamed_text_is_printed_the_same_wherever_it_is_split(self) -> None:
         text = f"{FAMILY} {THUMB} 漢字\r\nkeys 1\ufe0f\u20e3 \u200devil\u202e {FAMILY}"
         for size in (1, 2, 3, 5):
             out = io.StringIO()

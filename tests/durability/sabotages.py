@@ -34,7 +34,7 @@ SABOTAGES = (
         "sessions/log/file.py",
         "        try:\n            self._disk.fdatasync(self._fd)\n        except OSError as error:\n            # The",
         "        try:\n            pass\n        except OSError as error:\n            # The",
-        (DISK + "test_what_matters_afterwards_is_synced_and_the_rest_is_not",),
+        (DISK + "test_barriers_are_synced_and_other_events_are_not",),
     ),
     Sabotage(
         "the sync comes before the write",
@@ -321,7 +321,7 @@ SABOTAGES = (
         "parts/subagents.py",
         "            finished: SubagentFinished = await off_loop(True, end, run.agent.store, started, run.agent.seal)\n",
         "            finished = SubagentFinished(started.tool_use_id, started.name, started.child_session_id, 'end')\n",
-        ("tests.runs.test_superseding.SupersedingTest.test_what_waits_in_subagents_ends_in_every_log",),
+        ("tests.runs.test_superseding.SupersedingTest.test_questions_of_subagents_end_in_every_log",),
     ),
     Sabotage(
         "a cancelled run leaves its calls open",

@@ -222,7 +222,7 @@ class DiskErrorTest(SceneTest):
                 writer.append(batch)
         self.assertEqual(disk.operations.count("write"), len(three_turns()))
 
-    def test_what_matters_afterwards_is_synced_and_the_rest_is_not(self) -> None:
+    def test_barriers_are_synced_and_other_events_are_not(self) -> None:
         counts = {}
         for durability in ("flush", "barrier", "fsync"):
             disk = FaultyOS(disk=InstantDisk())

@@ -110,7 +110,7 @@ class EnvelopeTest(SceneTest):
                 self.write([[UserMessage("good"), ToolResult("c", bad)]])
         self.assertEqual(self.path.read_bytes(), b"")
 
-    def test_what_could_not_be_read_again_for_its_depth_is_refused(self) -> None:
+    def test_a_value_nested_too_deeply_to_be_read_again_is_refused(self) -> None:
         def nested(depth: int) -> list[object]:
             value: list[object] = []
             for _ in range(depth - 1):

@@ -72,7 +72,7 @@ def mounted(image: Path, place: Path) -> Iterator[Path]:
     LARGE and sys.platform == "linux" and os.getuid() == 0, "the large size mounts file systems, as root"
 )
 class RealDisks(unittest.TestCase):
-    def test_what_was_acknowledged_is_there_after_a_power_cut_and_the_session_continues(self) -> None:
+    def test_acknowledged_events_survive_a_power_cut_and_the_session_continues(self) -> None:
         for kind in SYSTEMS:
             for durability in ("barrier", "fsync"):
                 with self.subTest(kind, durability=durability), tempfile.TemporaryDirectory() as place:

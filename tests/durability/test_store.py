@@ -415,7 +415,7 @@ class FilesTest(SceneTest):
             self.assertEqual(json.loads(summary.read_text())["seq"], 4)
             self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
 
-    def test_what_a_killed_process_left_of_a_deletion_goes_with_the_next_one(self) -> None:
+    def test_the_remains_of_a_killed_deletion_are_removed_with_the_next_one(self) -> None:
         self.store.append_event("s", UserMessage("secret"))
         os.rename(self.path.parent, self.place / "sessions" / ".deleted-0")
         self.store.create_session(session_id="t")
@@ -424,7 +424,7 @@ class FilesTest(SceneTest):
 
     @unittest.skipIf(sys.platform == "win32", "folders cannot be locked there")
     @full_size
-    def test_what_a_killed_process_left_of_a_fork_goes_and_what_is_being_made_stays(self) -> None:
+    def test_the_remains_of_a_killed_fork_are_removed_and_forks_in_progress_are_kept(self) -> None:
         self.store.append_events("s", [UserMessage(f"{n}") for n in range(2000)])
         sessions, at = self.place / "sessions", 1
         for sweep in (

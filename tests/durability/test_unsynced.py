@@ -162,7 +162,7 @@ class UnsyncedTest(SceneTest):
                 self.assertEqual(self.marks(), [])
                 self.assertEqual([name for name in os.listdir(self.path.parent) if name.startswith(".")], [])
 
-    def test_what_the_disk_lost_of_a_log_that_was_not_synced_is_reported(self) -> None:
+    def test_events_that_the_disk_lost_of_an_unsynced_log_are_reported(self) -> None:
         with self.fickle.open_writer("s") as writer:
             writer.append([UserMessage("safe")])
         safe = self.path.read_bytes()

@@ -120,7 +120,7 @@ class Command(unittest.TestCase):
             main(["sessions", "list", "--json", "--limit", "9", *flags, "--store", str(self.folder / "store")])
         return [json.loads(line) for line in out.getvalue().splitlines() if line.startswith("{")]
 
-    def test_what_fails_is_1_with_its_words_and_nothing_that_commands_a_terminal(self) -> None:
+    def test_a_failure_exits_with_1_and_prints_its_explanation_without_control_sequences(self) -> None:
         self.suite.write_text(SUITE + WORSE)
         junit, page = self.folder / "j.xml", self.folder / "p.html"
         code, out, _ = self.call(str(self.suite), "--junit", str(junit), "--page", str(page))
@@ -186,7 +186,7 @@ class Command(unittest.TestCase):
                 self.assertEqual((code, out, err.count("\n")), (2, "", 1), err)
                 self.assertIn(words, err)
 
-    def test_what_is_kept_can_be_shown_and_compared(self) -> None:
+    def test_stored_results_can_be_shown_and_compared(self) -> None:
         self.suite.write_text(SUITE + WORSE)
         _, out, _ = self.call(str(self.suite), "--json")
         first = json.loads(out)["session_id"]

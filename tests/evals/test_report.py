@@ -109,7 +109,7 @@ class JUnit(unittest.TestCase):
                 self.assertEqual(set(case.attrib), {"name", "classname", "time"})
                 self.assertLessEqual(len(case), 1)
 
-    def test_what_did_not_run_is_no_success_but_skipped(self) -> None:
+    def test_a_case_that_did_not_run_counts_as_skipped(self) -> None:
         suite = Suite(
             name="x", cases=[Case(id=f"c{n}", prompt="?") for n in range(3)], agent=made("Hi."), max_cost_usd=0.0
         )

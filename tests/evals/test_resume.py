@@ -51,7 +51,7 @@ def suite_of(provider: Any, count: int = 4, **changes: Any) -> Suite:
 
 
 class Resume(unittest.TestCase):
-    def test_what_was_done_before_ctrl_c_is_kept_and_not_done_again(self) -> None:
+    def test_cases_finished_before_ctrl_c_are_kept_and_not_repeated(self) -> None:
         store = MemorySessionStore()
 
         async def interrupt() -> None:
@@ -168,7 +168,7 @@ class Resume(unittest.TestCase):
                 last = (whole.read_events(run)[:of_run] if of_judge < 0 else whole.read_events(judge)[:of_judge])[-1:]
                 self.assertEqual(len(answered), 3 + any(isinstance(event, ModelResponse) for event in last))
 
-    def test_what_could_not_run_at_all_is_tried_again(self) -> None:
+    def test_a_case_that_could_not_run_is_retried(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         store = MemorySessionStore()
         suite = Suite(name="x", cases=[Case(prompt="?")], agent=made("Hi.", cwd=folder / "later"))
@@ -286,7 +286,7 @@ class Budgets(unittest.TestCase):
         report = evaluate(suite, parallel=1)
         self.assertEqual((len(report.runs), report.ok), (1, False))
 
-    def test_what_a_judge_costs_counts(self) -> None:
+    def test_the_costs_of_a_judge_count(self) -> None:
         verdict = {"text": '{"reason": "", "verdict": "pass", "score": 1}', "usage": MILLION}
         suite = Suite(
             name="x",

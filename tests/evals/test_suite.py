@@ -199,7 +199,7 @@ class Files(unittest.TestCase):
 
 
 class Values(unittest.TestCase):
-    def test_what_cannot_be_used_is_named(self) -> None:
+    def test_unusable_values_are_errors_that_name_them(self) -> None:
         good = Case(prompt="?")
         for suite, field in (
             (Suite(name="x", cases=[]), "cases"),
@@ -246,7 +246,7 @@ class InUnittest(unittest.TestCase):
         self.assertEqual((result.testsRun, len(result.failures)), (2, 1))
         self.assertIn("exact: the final text is 'Hi.'", result.failures[0][1])
 
-    def test_what_is_wrong_with_the_suite_is_a_test_that_fails(self) -> None:
+    def test_an_error_in_the_suite_is_a_failing_test(self) -> None:
         for wrong in ("nowhere.toml", Suite(name="x", cases=[Case(tag="none")])):
             result = self.run_tests(eval_tests(wrong))
             self.assertEqual((result.testsRun, result.wasSuccessful()), (1, False))

@@ -44,7 +44,7 @@ class Pages(unittest.TestCase):
                 self.assertEqual(sorted(named), sorted(known["names"].split()))
 
     @full_size
-    def test_what_the_tables_name_here_is_in_the_package(self) -> None:
+    def test_everything_named_in_the_tables_is_in_the_package(self) -> None:
         texts = (path.read_text(encoding="utf-8") for path in (ROOT / "openagentic_sdk").rglob("*.py"))
         ours = set(re.findall(r"\w+", " ".join(texts))) | PLAIN
         for peer in PEERS:

@@ -83,7 +83,7 @@ class Reading(unittest.TestCase):
         for short, line in (("@hourly", "0 * * * *"), ("@Daily", "0 0 * * *"), ("@yearly", "0 0 1 1 *")):
             self.assertEqual(vars(parse_cron(short)) | {"text": ""}, vars(parse_cron(line)) | {"text": ""})
 
-    def test_what_is_no_line_is_refused_with_a_sentence(self) -> None:
+    def test_an_invalid_line_is_refused_with_its_reason(self) -> None:
         wrong = (
             *(
                 "",
@@ -111,7 +111,7 @@ class Reading(unittest.TestCase):
         # Each Monday in February: if both day fields are restricted, either one is enough.
         self.assertEqual(_fires("0 0 30 2 mon", "UTC", "2026-01-01", 1), ["2026-02-02 00:00+00:00"])
 
-    def test_what_is_no_time_zone_is_refused(self) -> None:
+    def test_an_unknown_time_zone_is_refused(self) -> None:
         for name in ("", "Europe", "Europe/Nowhere", "../../etc/passwd", "/etc/localtime", "UTC\0", "a" * 5000):
             with self.subTest(name[:20]), self.assertRaisesRegex(OptionsError, "time zone .* is unknown"):
                 read_zone(name)

@@ -86,7 +86,7 @@ class QueueTest(FleetTest):
         self.work()
         self.assertEqual(self.pay("k"), first)
 
-    def test_what_cannot_run_is_refused_with_a_sentence_and_leaves_nothing(self) -> None:
+    def test_a_run_that_cannot_start_is_refused_with_its_reason_and_leaves_nothing(self) -> None:
         self.store.create_session(session_id="theirs", metadata={"tenant": "them"})
         for error, agent, prompt, more in (
             (AgentNotFoundError, "nobody", "x", {}),
@@ -194,7 +194,7 @@ class QueueTest(FleetTest):
         with self.assertRaises(FleetError):
             self.run_async(self.fleet.answer(ids[0], question, "again"))
 
-    def test_what_else_is_written_to_a_parked_session_wakes_nobody(self) -> None:
+    def test_other_events_in_a_parked_session_wake_no_run(self) -> None:
         run_id = self.pay("p", agent="asker")
         self.work()
         session = self.status(run_id).session
@@ -383,7 +383,7 @@ class QueueTest(FleetTest):
         self.ended(again)
         self.assertEqual(self.payments(), {"a": 1, "b": 1})
 
-    def test_what_cannot_be_retried_is_refused_with_the_way_out(self) -> None:
+    def test_a_run_that_cannot_be_retried_is_refused_with_a_remedy(self) -> None:
         ended = self.pay("k")
         self.work()
         failed = self.run_async(self.fleet.enqueue("payer", "pay", session="s"))

@@ -116,7 +116,7 @@ class ProcessesTest(FleetTest):
             self.assertEqual(end(worker), 128 + signal.SIGTERM)
         self.assertEqual(self.status(run_id).state, "running")
 
-    def test_of_parked_runs_exactly_those_continue_whose_question_was_answered_elsewhere(self) -> None:
+    def test_exactly_the_parked_runs_with_an_answered_question_continue(self) -> None:
         self.lease_s = self.long_lease_s
         ids = [self.pay(f"p{number}", agent="asker") for number in range(4)]
         with self.worker() as first:
@@ -155,7 +155,7 @@ class ProcessesTest(FleetTest):
         results = [event for event in self.store.read_events(run.session) if isinstance(event, ToolResult)]
         self.assertEqual([result.outcome for result in results], ["ok"])
 
-    def test_what_a_worker_prints_is_a_line_when_a_run_begins_and_one_when_it_is_over(self) -> None:
+    def test_a_worker_prints_one_line_at_the_start_and_one_at_the_end_of_a_run(self) -> None:
         self.lease_s = self.long_lease_s
         run_id = self.pay("line")
         with self.worker("--until-idle") as worker:

@@ -98,7 +98,7 @@ class Fairness(RulesTest):
         self.assertEqual(sorted(order[:3]), ["flood", "mid", "small"])
         self.assertEqual(sorted(order[3:5]), ["flood", "mid"])
 
-    def test_who_has_waited_long_enough_comes_before_a_higher_priority(self) -> None:
+    def test_a_run_that_has_waited_long_enough_precedes_a_higher_priority(self) -> None:
         fleet = self.host()
         old = fleet.queue.add(_run(priority=0, run_at=1_000_000.0))
         high = fleet.queue.add(_run(priority=1000))
@@ -213,7 +213,7 @@ class Concurrency(RulesTest):
             self.assertLessEqual(highest[tenant], limit)
             self.assertGreaterEqual(highest[tenant], 1)
 
-    def test_what_is_no_limit_is_refused(self) -> None:
+    def test_an_invalid_limit_is_refused(self) -> None:
         limits = self.host().queue.limits
         for kind, most in (("user", 1), ("tenant", -1), ("tenant", 1.5)):
             with self.subTest(kind=kind, most=most), self.assertRaises(OptionsError):
@@ -326,7 +326,7 @@ class RateLimits(RulesTest):
         self.assertEqual(asyncio.run(provider.complete(model="m", messages=[message])).assistant_text, "two")
         self.assertEqual((unlimited, message.times), (0, 1))
 
-    def test_what_a_429_asks_for_holds_on_all_hosts_and_only_the_longest_counts(self) -> None:
+    def test_the_delay_of_a_429_holds_on_all_hosts_and_only_the_longest_counts(self) -> None:
         here, there = Rates(self.host().queue.tables), Rates(self.host().queue.tables)
         here.set("k", 600, None)
         here.block("k", 30.0)
@@ -425,7 +425,7 @@ class Scheduling(RulesTest):
         self.assertEqual({(run.tenant, run.agent, run.prompt) for run in runs}, {("x", "a", "do it")})
         self.assertEqual(len({run.session for run in runs}), 2)
 
-    def test_what_was_missed_is_made_up_for_once(self) -> None:
+    def test_missed_times_of_a_schedule_are_made_up_for_once(self) -> None:
         fleet = self.host()
         self.make(fleet, cron="* * * * *")
         self.set_back(fleet, 1_780_000_000.0)
@@ -589,7 +589,7 @@ class JumpingClock(RulesTest):
         self.assertGreater(forward.rates.take("key", 1), 25)
         self.assertLess(back.rates.take("key", 1), 60)
 
-    def test_what_a_person_names_by_the_calendar_is_due_then(self) -> None:
+    def test_a_calendar_time_is_due_at_that_time(self) -> None:
         first, forward = self.stores_at(0, 3600)
         first.queue.add(_run(run_at=1_800_000_000.0 + 1800))
         self.assertIsNone(first.queue.claim(WHO))
@@ -691,7 +691,7 @@ class SleepingMachine(RulesTest):
         assert left_s is not None
         self.assertTrue(30.0 < left_s <= 60.0, left_s)
 
-    def test_what_waits_for_a_time_is_due_although_the_machine_slept_until_then(self) -> None:
+    def test_a_scheduled_run_is_due_although_the_machine_slept_until_then(self) -> None:
         first = self.host()
         due = first.queue.add(_run(run_at=time.time() + 3000))
         self.assertIsNone(first.queue.claim(WHO))

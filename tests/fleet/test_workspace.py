@@ -251,7 +251,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(words.count("kept"), 1)
 
     @full_size
-    def test_what_was_kept_is_read_from_the_fields_of_its_event_and_from_the_words_of_older_logs(self) -> None:
+    def test_kept_changes_are_read_from_the_fields_of_their_event_or_the_text_of_older_logs(self) -> None:
         opened = {"hook_point": "session_start", "name": HOOK, "action": "opened"}
         self.work([_call("Write", file_path="a", content="a"), "end"], {"default": self.repository()})
         events = [event for event in self.store.read_events("s") if isinstance(event, WorkspaceKept)]

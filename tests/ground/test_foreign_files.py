@@ -120,7 +120,7 @@ class ForeignFiles(unittest.TestCase):
         with self.assertRaisesRegex(StorageError, "cannot be read as an archive: it is not a regular file"):
             check_archive("/dev/zero")
 
-    def test_what_cannot_be_looked_at_is_reported_and_does_not_count_as_missing(self) -> None:
+    def test_an_inaccessible_file_is_reported_and_does_not_count_as_missing(self) -> None:
         loop = self.folder / ".claude" / "skills"
         loop.parent.mkdir()
         loop.symlink_to(loop)  # every look at it fails with ELOOP, as with EIO on a failing disk

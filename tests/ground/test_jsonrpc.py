@@ -81,7 +81,7 @@ class Conversation(unittest.IsolatedAsyncioTestCase):
         answer, then = await self.settle()
         self.assertEqual((answer["result"], then["method"]), ("first", "second"))
 
-    async def test_what_is_no_message_is_answered_and_ends_nothing(self) -> None:
+    async def test_an_invalid_message_is_answered_with_an_error_and_ends_nothing(self) -> None:
         cases: list[tuple[str | bytes | None, int]] = [
             ("{", -32700),
             (b"\xff\xfe{", -32700),

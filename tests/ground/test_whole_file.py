@@ -39,7 +39,7 @@ class WholeFileTest(unittest.TestCase):
             write_durably(SystemDisk(), self.path, b"second", is_new=True)
         self.assertEqual((self.path.read_bytes(), [*self.path.parent.iterdir()]), (b"first", [self.path]))
 
-    def test_what_a_crash_left_under_the_callers_own_name_is_in_nobodys_way(self) -> None:
+    def test_a_temporary_file_left_by_a_crash_does_not_prevent_the_next_write(self) -> None:
         mine = self.path.with_name(".kept.tmp")
         mine.write_text("half")
         with whole_file(SystemDisk(), self.path, unfinished=mine) as unfinished:

@@ -58,7 +58,7 @@ class Kernel(unittest.TestCase):
         self.assertLessEqual(len(counted), MAX_FILES, sorted(counted))
         self.assertLessEqual(sum(counted.values()), MAX_LINES, sorted(counted.items(), key=lambda pair: -pair[1]))
 
-    def test_what_a_run_and_a_call_hold_stays_small(self) -> None:
+    def test_a_run_and_a_call_have_few_fields(self) -> None:
         self.assertLessEqual(len(fields(Run)), 15, "keep the state of a feature in its part")
         self.assertLessEqual(len(fields(ToolContext)), 12, "look up a service by its type instead of adding a field")
 

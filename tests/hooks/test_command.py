@@ -155,7 +155,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((decision.block, events[0].action), (True, "timeout"))
         await self.gone(int((self.folder / "child").read_text()))
 
-    async def test_what_a_command_leaves_behind_is_ended_and_not_waited_for(self) -> None:
+    async def test_processes_that_a_command_leaves_behind_are_ended_and_not_waited_for(self) -> None:
         self.assertIsNone(await self.run_hook("sleep 987 & echo $! > child"))
         await self.gone(int((self.folder / "child").read_text()))
 

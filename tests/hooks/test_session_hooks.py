@@ -121,7 +121,7 @@ class SessionTest(RunTestCase):
                 (hooked,) = [e for e in result.events if e.type == "hook.event"]
                 self.assertEqual((hooked.details["stops"], hooked.details["system_message"]), ("enough", "look"))
 
-    def test_what_a_hook_adds_at_a_subagents_start_is_for_the_subagent(self) -> None:
+    def test_context_that_a_hook_adds_at_a_subagents_start_goes_to_the_subagent(self) -> None:
         said = {"hookSpecificOutput": {"hookEventName": "SubagentStart", "additionalContext": "mind the gap"}}
         self.hooks(SubagentStart=f"echo '{json.dumps(said)}'")
         self.write({".claude/agents/a.md": "---\nname: a\ndescription: d\n---\nWork.\n"})
@@ -136,7 +136,7 @@ class SessionTest(RunTestCase):
         self.assertEqual([each["hook_event_name"] for each in told], ["PostToolUseFailure", "PostToolUse"])
         self.assertIn("does not exist", told[0]["error"])
 
-    def test_what_is_async_is_not_waited_for_and_once_runs_once(self) -> None:
+    def test_an_async_hook_is_not_waited_for_and_a_once_hook_runs_once(self) -> None:
         self.hooks(
             PreToolUse={"command": "sleep 30; echo late >> ../log", "async": True},
             PostToolUse={"command": LOG, "once": True},
@@ -162,7 +162,7 @@ class SessionTest(RunTestCase):
 
 
 class NamesTest(RunTestCase):
-    def test_what_a_hook_changed_wins_and_a_conflict_is_refused(self) -> None:
+    def test_the_name_that_a_hook_changed_counts_and_a_conflict_is_refused(self) -> None:
         input = {"file_path": "a", "old": "x", "new": "y"}
         shown = with_their_names("Edit", input)
         self.assertEqual((shown["old_string"], shown["new_string"], shown["old"]), ("x", "y", "x"))

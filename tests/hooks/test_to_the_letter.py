@@ -247,7 +247,7 @@ class Events(RunTestCase):
             "the process has ended",
         )
 
-    def test_what_a_hook_in_the_background_finds_comes_with_a_later_request(self) -> None:
+    def test_findings_of_a_background_hook_are_in_a_later_request(self) -> None:
         answer = {
             "systemMessage": "s",
             "hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "c"},

@@ -140,7 +140,7 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual((finding["argument"], finding["seq"]), ("to", mail.seq))
         self.assertEqual(decisions(result)[-1].details["labels"], question.details["labels"])
 
-    def test_what_the_person_wrote_continues_without_a_question(self) -> None:
+    def test_words_of_the_person_are_passed_on_without_a_question(self) -> None:
         session = Session("guard", "no")
         pay = call("send_money", to="GB29 NWBK 6016 1331 9268 19", amount=12)
         result = session.run("Read my mail, then pay 12.00 to GB29NWBK60161331926819.", call("read_mail"), pay)
@@ -371,7 +371,7 @@ class DeclarationsTest(unittest.TestCase):
 
 
 class AmountsTest(unittest.TestCase):
-    def test_what_people_write_stays_trusted_however_much_trusted_text_was_read(self) -> None:
+    def test_words_of_the_person_stay_trusted_however_much_trusted_text_was_read(self) -> None:
         @tool(name="book", effect="read", source="trusted", control=())
         async def book() -> str:
             "Read a long text."
@@ -425,11 +425,11 @@ class StrictTest(unittest.TestCase):
         result = Session(labels).run(prompt, call("files"), remove, tools=[files, delete_file])
         return outcomes(result)[-1]
 
-    def test_what_untrusted_text_chooses_among_trusted_values_is_denied(self) -> None:
+    def test_a_choice_of_untrusted_text_among_trusted_values_is_denied(self) -> None:
         self.assertEqual(self.deleted("Tidy up.", "8"), "denied")
         self.assertEqual(self.deleted("Tidy up.", "8", labels="guard"), "ok")
 
-    def test_what_a_person_wrote_or_named_continues(self) -> None:
+    def test_values_that_a_person_wrote_or_named_are_allowed(self) -> None:
         self.assertEqual(self.deleted("Delete file 8.", "8"), "ok")
         self.assertEqual(self.deleted("Delete taxes.txt.", "8"), "ok")
         self.assertEqual(self.deleted("Delete the letter to Carol.txt.", "7"), "ok")

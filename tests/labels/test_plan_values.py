@@ -124,14 +124,14 @@ class LabelsOfValuesTest(unittest.TestCase):
         )
         self.assertEqual(Played(code).labels, [CLEAN, MAIL, MAIL, CLEAN, MAIL, MAIL, CLEAN])
 
-    def test_what_is_put_into_a_container_is_seen_by_whoever_holds_it(self) -> None:
+    def test_an_item_added_to_a_container_is_in_it_under_every_name(self) -> None:
         code = (
             "m = read('a')\nx = []\ny = x\nx.append(m)\nprint(y[0])\nz = [[]]\nw = z[0]\nw.extend(m)\nprint(z)\n"
             "d = {}\ne = d\ne[m] = 1\nprint(len(d))\nl = [0]\nl[0] = m\nprint(l)\nl += [1]\nprint(l[1])\nprint(len(l))"
         )
         self.assertEqual(Played(code).labels, [MAIL, MAIL, MAIL, MAIL, CLEAN, CLEAN])
 
-    def test_what_an_untrusted_index_picks_is_untrusted_all_over(self) -> None:
+    def test_an_item_picked_by_an_untrusted_index_is_wholly_untrusted(self) -> None:
         code = "m = read('bob')\nbook = {'bob': {'iban': ['DE1']}}\nprint(book[m]['iban'][0])\nprint(book.get(m)['iban'][0])"
         self.assertEqual(Played(code).labels, [MAIL, MAIL])
 
@@ -155,7 +155,7 @@ DECIDED = {
 
 
 class DecidedTest(unittest.TestCase):
-    def test_what_an_untrusted_value_decides_is_untrusted_under_strict_alone(self) -> None:
+    def test_values_decided_by_an_untrusted_one_are_untrusted_only_under_strict(self) -> None:
         for name, code in DECIDED.items():
             with self.subTest(name):
                 self.assertEqual(Played(f"m = read('ab')\n{code}", is_strict=True).labels, [MAIL])

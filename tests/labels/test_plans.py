@@ -130,7 +130,7 @@ class PlansTest(unittest.TestCase):
             if isinstance(event, ModelRequest) and (event.purpose == "extract") == (event.messages is not None)
         ]
 
-    def test_what_extract_takes_from_trusted_text_is_untrusted_too(self) -> None:
+    def test_values_extracted_from_trusted_text_are_untrusted_too(self) -> None:
         result = self.play("send_money(to=extract('pay Carol', {'type': 'string'}, 'Whom?'), amount=50)", '"Carol"')
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))
 
@@ -165,7 +165,7 @@ class PlansTest(unittest.TestCase):
         [finding] = decisions(result)[-1].details["labels"]["findings"]
         self.assertEqual((finding["argument"], finding["seq"]), ("to", read))
 
-    def test_what_untrusted_text_decides_is_denied_under_strict_and_done_in_normal_plans(self) -> None:
+    def test_decisions_of_untrusted_text_are_denied_under_strict_and_followed_in_normal_plans(self) -> None:
         for code in (
             f"if 'pay' in read_mail():\n    {TO_BOB}",
             f"to = 'Carol'\nif 'pay' in read_mail():\n    to = '{IBAN}'\nsend_money(to=to, amount=50)",
@@ -231,7 +231,7 @@ class PlansTest(unittest.TestCase):
         self.assertIn("****NWBK", planner_messages(masked))
         self.assertNotIn("GB29", str(masked.events))
 
-    def test_what_a_hook_adds_to_a_result_does_not_reach_the_planner(self) -> None:
+    def test_text_that_a_hook_adds_to_a_result_does_not_reach_the_planner(self) -> None:
         def add(payload: Mapping[str, Any]) -> HookDecision:
             return HookDecision(additional_context=f"It said: {payload['tool_output']}")
 

@@ -190,7 +190,7 @@ class KeptTest(unittest.TestCase):
         self.assertIn("context.cleared", [event.type for event in result.events])
         self.assertEqual(outcomes(result)[-2:], ["denied", "ok"])
 
-    def test_what_an_interrupted_call_may_have_written_is_not_trusted(self) -> None:
+    def test_files_that_an_interrupted_call_may_have_written_are_not_trusted(self) -> None:
         for name in ("mcp__bank__export", "export"):  # the second name does not reveal the source
             with self.subTest(name):
                 self.check_interrupted(name)
@@ -230,7 +230,7 @@ class KeptTest(unittest.TestCase):
         results = [event for event in asyncio.run(play()) if isinstance(event, ToolResult)]
         self.assertEqual([event.outcome for event in results], ["cancelled", "ok", "denied"])
 
-    def test_what_a_run_without_labels_has_read_is_not_trusted_by_one_with_labels(self) -> None:
+    def test_content_read_in_a_run_without_labels_is_not_trusted_by_one_with_labels(self) -> None:
         for labels in ("off", "guard"):
             session = Session(labels)
             first = session.run("Read my mail.", call("read_mail"))

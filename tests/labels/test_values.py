@@ -176,12 +176,12 @@ class ValuesTest(unittest.TestCase):
             with self.subTest(value=value, text=text):
                 self.assertIsNone(KnownText(text).place_of(value))
 
-    def test_what_could_mean_something_else_is_not_found(self) -> None:
+    def test_ambiguous_texts_are_not_found(self) -> None:
         for value, text in IN_DOUBT:
             with self.subTest(value=shown(value), text=text):
                 self.assertIsNone(KnownText(text).place_of(value))
 
-    def test_what_could_mean_something_else_is_found_as_it_is_written(self) -> None:
+    def test_ambiguous_texts_are_found_as_written(self) -> None:
         for value in ("1.234", "007", "01/02/2024", "10:00Z", "0x10", "https://me@a.org/", "12 345", "-50", "50%"):
             with self.subTest(value):
                 self.assertIsNotNone(KnownText(f"Take {value}, please.").place_of(value))

@@ -143,7 +143,7 @@ class ScopeTest(ConfiguredCase):
         )
         self.assertEqual(self.home.configured(elsewhere, {}).found, ())
 
-    def test_what_is_kept_is_the_users_alone_and_the_projects_is_everybodys(self) -> None:
+    def test_files_of_user_entries_are_private_and_those_of_the_project_are_shared(self) -> None:
         path = add_entry(self.home, self.project_files(), "user", "srv", STDIO)
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
         path = add_entry(self.home, self.project_files(), "project", "theirs", STDIO)
@@ -312,7 +312,7 @@ class ConsentTest(ConfiguredCase):
             with self.subTest(same):
                 self.assertFalse(other(**same))
 
-    def test_what_changed_is_shown_and_waits_again(self) -> None:
+    def test_a_changed_entry_is_shown_and_waits_for_agreement_again(self) -> None:
         self.name(STDIO)
         self.agree()
         self.name({**STDIO, "args": ["-a", "evil"], "env": {"A": "${HOME_OF_IT:-x}", "B": "${SECRET}"}})
@@ -491,7 +491,7 @@ class PinsTest(ConfiguredCase):
         self.assertEqual(pins.judge("srv", changed), (changed, []))
         self.assertEqual(pins.judge("srv", self.TOOLS)[0], [self.TOOLS[1]])
 
-    def test_what_is_only_for_show_may_change_and_what_is_missing_is_missing(self) -> None:
+    def test_display_fields_may_change_and_tools_may_be_missing(self) -> None:
         pins = self.home.pins("/p", "srv")
         pins.judge("srv", self.TOOLS)
         shown = [{**self.TOOLS[1], "_meta": {"a": 1}, "icons": []}]

@@ -71,13 +71,13 @@ class Rules(unittest.IsolatedAsyncioTestCase):
         for rule in ("mcp__sr", "mcp__srvx__*", "mcp__srv__a"):
             self.assertFalse((await PermissionGate(allow=[rule]).approve(shown, {}, names)).allowed)
 
-    async def test_what_a_user_calls_a_reading_tool_is_asked_for_all_the_same(self) -> None:
+    async def test_a_tool_declared_as_reading_by_the_user_is_still_asked_about(self) -> None:
         answer = await PermissionGate().approve("mcp__srv__get", {}, {"effect": "read"})
         self.assertFalse(answer.allowed)
 
 
 class Schemas(unittest.TestCase):
-    def test_what_has_a_plain_meaning_is_repaired(self) -> None:
+    def test_definitions_with_a_clear_meaning_are_repaired(self) -> None:
         empty = {"type": "object", "properties": {}}
         cases: list[tuple[Any, Any]] = [
             (None, empty),
@@ -146,7 +146,7 @@ class Schemas(unittest.TestCase):
         self.assertEqual((len(made), len(left)), (70, 20))
         self.assertRegex(left[0].message, "more than 4,194,304 bytes")
 
-    def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
+    def test_meaningless_definitions_are_refused_with_the_reason(self) -> None:
         deep: Any = {}
         for _ in range(40):
             deep = {"properties": {"a": deep}}

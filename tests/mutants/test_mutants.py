@@ -102,7 +102,7 @@ class JailTest(unittest.TestCase):
             put_back()
             self.assertEqual(jail.ask("run", jail.tell(["tests.sessions.test_folds"]), 60)["noticed"], None)
 
-    def test_what_runs_in_it_has_no_right_of_root_and_no_network(self) -> None:
+    def test_programs_in_the_sandbox_have_no_rights_of_root_and_no_network(self) -> None:
         from .__main__ import Jail
 
         with tempfile.TemporaryDirectory() as place:

@@ -314,7 +314,7 @@ class EndTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options_for(["a"] * 9, parts=[made], max_steps=3))
         self.assertEqual(result.stop_reason, "max_steps")
 
-    async def test_what_happens_at_the_end_is_in_the_state(self):
+    async def test_changes_at_the_end_of_a_run_are_in_the_state(self):
         class Ends(Tally):
             def end(self, stop_reason):
                 self.counts["ended"] = stop_reason
@@ -334,7 +334,7 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options)
         self.assertEqual((seen, result.stop_reason), (["I look.", "echo", "It is there."], "end"))
 
-    async def test_what_each_request_used_is_shown_once_before_its_answer_also_after_a_resume(self):
+    async def test_the_usage_of_each_request_is_passed_once_before_its_answer_also_after_a_resume(self):
         seen = []
         made = part_with(
             see_cost=lambda self, cost: seen.append(cost.usage["output_tokens"]),
@@ -502,7 +502,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
                 again = options_for(["fine"], session_store=store, resume=result.session_id)
                 self.assertEqual((await run(prompt="go on", options=again)).stop_reason, "end")
 
-    async def test_what_would_end_the_process_ends_the_run_only(self):
+    async def test_an_exception_that_would_end_the_process_ends_only_the_run(self):
         def leave(self):
             raise SystemExit(3)
 
@@ -574,7 +574,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             self.assertIn(words, result.error_message)
             self.assertEqual(states(result.events), [])
 
-    async def test_what_is_no_text_is_refused_as_a_block_or_reason(self):
+    async def test_a_block_or_reason_that_is_no_text_is_refused(self):
         for seam in ("block", "may_end"):
             for value in (True, False, "", " ", 3, b"x", "x" * 70_000):
                 made = part_with(**{seam: lambda self, *given, value=value: value})

@@ -148,7 +148,7 @@ class QuestionsAboutTrials(TrialTestCase):
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "other end\n")
 
     @full_size
-    def test_what_others_did_while_the_person_thought_is_not_changed_without_being_shown(self) -> None:
+    def test_changes_by_others_during_a_question_are_not_overwritten_unseen(self) -> None:
         cases = {
             "a file that the copy has and did not change": "chmod 644 notes.txt && touch made.txt",
             "a new file in a folder that is deleted": "rm -r folder",
@@ -207,7 +207,7 @@ class QuestionsAboutTrials(TrialTestCase):
         self.assertFalse((self.root / "made.txt").exists())
 
     @full_size
-    def test_what_needs_the_network_is_asked_about_before_with_the_reason(self) -> None:
+    def test_a_command_that_needs_the_network_is_asked_about_before_with_the_reason(self) -> None:
         events = self.calls("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)'")
         (question,) = self.questions
         self.assertEqual(question.prompt, "Allow Bash?")

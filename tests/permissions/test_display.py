@@ -133,7 +133,7 @@ class Terminal(unittest.TestCase):
         question = UserQuestion("q", "Allow Bash?", ("yes", "no"), details={"preview": ["$ ls"]})
         return asyncio.run(InteractiveApprover(input_fn=lambda prompt: typed).answer(question))
 
-    def test_what_is_typed_comes_back_without_blanks_around_it(self) -> None:
+    def test_typed_text_is_returned_without_surrounding_blanks(self) -> None:
         self.assertEqual(self.answers("  yes \n"), "yes")
 
     def test_the_end_of_input_is_an_empty_answer(self) -> None:

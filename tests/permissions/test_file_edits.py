@@ -180,7 +180,7 @@ class Edits(unittest.TestCase):
         verdict = gate.verdict("Bash", {"command": command}, context)
         return verdict.outcome, verdict.category
 
-    def test_what_only_edits_the_workspace_runs_and_all_else_is_asked(self) -> None:
+    def test_commands_that_only_edit_the_workspace_run_and_all_others_are_asked_about(self) -> None:
         for command in ALLOWED:
             with self.subTest(command):
                 self.assertEqual(self.outcome(command)[0], "allow")

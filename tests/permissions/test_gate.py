@@ -161,7 +161,7 @@ class Modes(WorkspaceTestCase):
                     self.assertEqual(self.outcome(policy, tool, {key: "secrets/key"}), "deny")
                     self.assertEqual(self.outcome(policy, tool, {key: "src/a.py"}), "allow")
 
-    def test_what_git_named_before_the_first_call_that_may_change_it_stays_protected(self) -> None:
+    def test_paths_named_in_git_settings_before_the_first_change_stay_protected(self) -> None:
         config = self.root / ".git/config"
         config.write_text("[core]\n\thooksPath = tools/hooks\n", encoding="utf-8")
         gate = self.gate(permission_mode="acceptEdits", allow=["Inventory"])
@@ -330,7 +330,7 @@ class People(WorkspaceTestCase):
                 self.assertEqual((result.allowed, result.answered_by), (allowed, "callback"))
         self.assertEqual(person.asked, [])
 
-    def test_what_those_who_are_asked_do_to_the_input_changes_nothing(self) -> None:
+    def test_callbacks_cannot_change_the_input_that_they_are_asked_about(self) -> None:
         def spoil(tool: str, input: Any, *context: Any) -> bool:
             input["command"], input["more"]["k"] = "rm -rf x", "spoilt"
             return True
@@ -411,7 +411,7 @@ class People(WorkspaceTestCase):
         self.assertTrue(self.approve(self.gate(person), "Bash", LS, permission_request=saying(None)))
         self.assertEqual(len(person.asked), 2)
 
-    def test_what_a_permission_request_hook_rewrites_is_judged_again_and_answers_no_ask_rule(self) -> None:
+    def test_an_input_rewritten_by_a_permission_request_hook_is_judged_again(self) -> None:
         def rewriting(command: str) -> Any:
             async def request(tool: str, input: Mapping[str, Any]) -> ApprovalResult | None:
                 return ApprovalResult(True, updated_input={"command": command}, hook="rewriter")
@@ -457,7 +457,7 @@ class People(WorkspaceTestCase):
             with self.assertRaisesRegex(OptionsError, "Tool: the input is not JSON"):
                 gate.subject(*call)
 
-    def test_what_a_call_on_a_copy_changed_is_kept_for_a_plain_yes_only(self) -> None:
+    def test_changes_of_a_call_on_a_copy_are_kept_only_after_a_plain_approval(self) -> None:
         tried = ApprovalResult(True, "tried on a copy", category="trial", input_sha256="0")
         for answer, is_kept in (("yes", True), ("no", False), ("edit npm run lint", False), ("", False)):
             with self.subTest(answer):

@@ -122,7 +122,7 @@ class LinesOfAConfiguration(WorkspaceTestCase):
     def test_are_empty_without_a_file(self) -> None:
         self.assertIsNone(read_config(str(self.root / "missing")))
 
-    def test_that_no_regular_file_has_are_not_waited_for(self) -> None:
+    def test_settings_in_special_files_are_not_waited_for(self) -> None:
         os.mkfifo(self.root / "fifo")
         for path in (str(self.root / "fifo"), "/dev/zero", "with\0nul"):
             settings = read_config(path)

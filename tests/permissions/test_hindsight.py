@@ -329,7 +329,7 @@ class Suggestions(Hindsight):
         code, report = self.backtest("--settings", written)
         self.assertEqual((code, len(report["newly_run"]), report["newly_refused"]), (1, 9, []))
 
-    def test_of_two_rules_that_save_the_same_calls_the_one_without_a_wildcard_is_suggested(self) -> None:
+    def test_a_rule_without_a_wildcard_is_preferred_if_it_saves_the_same_calls(self) -> None:
         self.asked(self.bash("ruff check .", "ruff check .", "ruff check a && make x", "ruff check b && make x"))
         found = self.suggested()
         self.assertEqual([(rule, each["saves"]) for rule, each in found.items()], [("Bash(ruff check .)", 2)])
@@ -346,7 +346,7 @@ class Suggestions(Hindsight):
             judge.gate({**self.gate(deny=["Bash"]).record(), **project})
         self.assertEqual(folders, ["/srv/a", "/srv/b", "/"])
 
-    def test_what_was_ever_refused_is_never_suggested(self) -> None:
+    def test_calls_that_were_ever_refused_are_never_suggested(self) -> None:
         self.asked(self.bash("npm test", "npm test", "npm run build", "ruff check src", "ruff check other"))
         self.asked(self.bash("npm test", "ruff check secrets"), answer="no, never")
         self.assertEqual(
@@ -397,7 +397,7 @@ class Suggestions(Hindsight):
         self.asked(self.bash(*(program.format(name) for program in programs for name in "abc")))
         self.assertEqual([rule for rule in self.suggested() if "*" in rule], [])
 
-    def test_what_a_deny_or_ask_rule_covers_is_not_suggested(self) -> None:
+    def test_calls_covered_by_a_deny_or_ask_rule_are_not_suggested(self) -> None:
         edits = [("Edit", {"file_path": f"src/{n}.py", "old": "a", "new": "b"}) for n in "abcd"]
         self.asked([*self.bash("npm test", "npm publish"), *edits], ask=["Bash(npm publish:*)", "Edit(src/d.py)"])
         found = set(self.suggested())
@@ -407,7 +407,7 @@ class Suggestions(Hindsight):
             set(self.suggested("--settings", denying)) & {"Bash(npm test)", "Edit(/src/a.py)", "Edit(/src/**)"}, set()
         )
 
-    def test_what_else_a_rule_would_have_let_run_is_shown(self) -> None:
+    def test_other_calls_that_a_rule_would_have_allowed_are_shown(self) -> None:
         self.asked(self.bash("ruff check src", "ruff check docs"))
         self.record(
             [{"tool_calls": [{"name": "Bash", "arguments": {"command": "ruff check other"}}]}], self.gate(), tools=QUIET

@@ -51,7 +51,7 @@ class Races(WorkspaceTestCase):
         self.assertFalse(asyncio.run(gate.permits_path(str(link), False, context)))
         self.assertFalse(asyncio.run(gate.permits_path(os.path.realpath(link), False, context)))
 
-    def test_what_a_person_approved_for_a_call_is_permitted_to_that_call_only(self) -> None:
+    def test_a_path_approved_for_a_call_is_permitted_to_that_call_only(self) -> None:
         gate = self.gate(Person("yes"))
         path = str(self.outside / "outside.txt")
         context = {"cwd": str(self.root), "tool_use_id": "t"}
@@ -199,7 +199,7 @@ class Patterns(unittest.TestCase):
                 regex = compile_pattern(pattern, "/w", "/root", wide=False)
                 self.assertIs(regex.fullmatch(path) is not None, expected)
 
-    def test_what_cannot_be_understood_is_a_problem(self) -> None:
+    def test_paths_that_cannot_be_understood_are_reported(self) -> None:
         for pattern in ("!x", "a/../b", "*.{py,js}", "[z-a]", "**/**/**/**/**/x", "a\0b"):
             with self.subTest(pattern):
                 self.assertIsNotNone(pattern_problem(pattern))

@@ -85,7 +85,7 @@ class Tables(WorkspaceTestCase):
             with self.subTest(command=command):
                 self.assertEqual(outcome(gate, command, str(self.root)), "allow")
 
-    def test_what_writes_runs_or_reads_more_is_asked_about_still(self) -> None:
+    def test_subcommands_that_write_run_or_read_more_are_still_asked_about(self) -> None:
         gate = PermissionGate(cwd=str(self.root))
         lines = FIXTURE.read_text("utf-8").splitlines()[1:]
         self.assertGreater(len(lines), 200)

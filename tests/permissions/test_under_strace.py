@@ -45,7 +45,7 @@ CALLS_TRACED = (
 @unittest.skipIf(shutil.which("strace") is None, "strace is not installed")
 class UnderStrace(WorkspaceTestCase):
     @full_size
-    def test_what_passes_without_a_rule_opens_nothing_outside_and_writes_nothing(self) -> None:
+    def test_commands_allowed_without_a_rule_open_nothing_outside_and_write_nothing(self) -> None:
         rng = random.Random(29)
         lines = [case[1] for group in fixture("commands.json") if not group["policy"] for case in group["cases"]]
         lines += [random_call(rng) for _ in range(CALLS)]

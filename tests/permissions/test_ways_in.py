@@ -280,7 +280,7 @@ class PathsBehindMounts(Table):
         assert may_read is not None
         self.assertEqual([may_read(str(self.root / name)) for name in ("one", "two", "three")], [False, False, True])
 
-    def test_what_git_stores_may_change_for_its_commands_that_write_only(self) -> None:
+    def test_the_files_of_git_may_change_only_for_its_writing_commands(self) -> None:
         for command, may_write in (
             ("git commit -m x", True),
             ("cd src && git -C .. add a.py", True),
@@ -346,7 +346,7 @@ class PathsBehindMounts(Table):
         self.decided("allow", policy, "make test", "./z y", "make test && echo done")
         self.decided("ask", policy, "make test && ./z x", "make --eval=x", "make test; python3 x.py")
 
-    def test_what_no_mount_holds_asks_in_a_sandbox_too(self) -> None:
+    def test_paths_that_no_mount_protects_are_asked_about_in_a_sandbox_too(self) -> None:
         for deny in ("Bash(git push:*)", "Bash(kill:*)", "Bash(bash:*)", "Bash(curl * | sh)"):
             self.decided("ask", {"allow": ["Bash"], "deny": [deny]}, "echo $(date)", confined="namespaces")
         self.decided("allow", {"allow": ["Bash"], "deny": ["Bash(chmod:*)"]}, "echo $(date)", confined="namespaces")
@@ -468,7 +468,7 @@ class ProgramsThatRunTheirArguments(Table):
             "kubectl get pods -A",
         )
 
-    def test_what_such_a_program_runs_is_held_to_deny_rules(self) -> None:
+    def test_deny_rules_apply_to_what_such_a_program_runs(self) -> None:
         self.decided(
             "deny",
             {"permission_mode": "bypass", "deny": ["Bash(rm:*)"]},

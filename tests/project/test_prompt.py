@@ -79,13 +79,13 @@ class PromptTest(unittest.TestCase):
         text = skill_message(SkillActivated("n", body="<example>a < b</example>"))
         self.assertIn("<example>a < b</example>", text)
 
-    def test_what_only_people_may_start_is_not_listed(self) -> None:
+    def test_skills_that_only_people_may_start_are_not_listed(self) -> None:
         hidden = SkillInfo("h", "s", "/p", model_invocable=False)
         self.assertEqual(build_system_prompt(base="Base.", skills=[hidden]).text, "Base.")
 
 
 class BudgetTest(unittest.TestCase):
-    def test_what_fits_is_listed_whole_with_its_path(self) -> None:
+    def test_skills_that_fit_are_listed_whole_with_their_paths(self) -> None:
         self.assertEqual(index_text(skills(1, "About it.")), "- skill-0000: About it. (/p/skill-0000/SKILL.md)")
 
     def test_summaries_shrink_in_proportion_to_their_length(self) -> None:

@@ -53,7 +53,7 @@ class HeldTest(RunTestCase):
 
 
 class SmallChangesTest(HeldTest):
-    def test_what_python_compiles_does_not_end_trust_and_what_is_planted_does(self) -> None:
+    def test_compiled_python_files_do_not_end_trust_and_planted_ones_do(self) -> None:
         self.skill("a")
         self.write({".claude/skills/a/scripts/helper.py": "VALUE = ('a', 1)\n\ndef run():\n    return VALUE\n"})
         self.trust()
@@ -137,7 +137,7 @@ class ChangedTest(HeldTest):
                 (read,) = [event for event in result.events if event.type == "tool.result"]
                 self.assertEqual((read.outcome, said in (read.error_message or "")), ("denied", True), read)
 
-    def test_what_allowed_before_allows_nothing_any_more(self) -> None:
+    def test_an_allowing_hook_of_a_changed_project_allows_nothing(self) -> None:
         answer = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
         self.write({"yes.sh": f"echo '{json.dumps(answer)}'"})
         self.hook("PreToolUse", "sh yes.sh")

@@ -128,7 +128,7 @@ class Chain(unittest.IsolatedAsyncioTestCase):
             self.broken = False
             self.assertNotEqual((await chain.credentials()).access_key, first.access_key)
 
-    async def test_what_cannot_be_used_is_refused_with_what_to_do(self) -> None:
+    async def test_unusable_credentials_are_refused_with_a_remedy(self) -> None:
         with self.assertRaisesRegex(OptionsError, "not a container or instance with a role"):
             await self.chain().credentials()
         self.broken = True

@@ -44,7 +44,7 @@ class Pieces(unittest.TestCase):
             with self.subTest(pieces):
                 self.assertEqual(put_together(*pieces), {"name": "f", "args": wanted})
 
-    def test_what_fits_nowhere_is_marked(self) -> None:
+    def test_values_that_fit_nowhere_are_marked(self) -> None:
         for pieces in (
             [("$.a[5]", 1)],
             [("$.a", 1), ("$.a.b", 1)],

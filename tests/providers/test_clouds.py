@@ -417,7 +417,7 @@ class GeminiForms(unittest.TestCase):
         )
         self.assertEqual(request["generationConfig"], {"maxOutputTokens": 5, "topK": 3})
 
-    def test_what_an_answer_refers_to_is_kept(self) -> None:
+    def test_citations_of_an_answer_are_kept(self) -> None:
         web = {"web": {"uri": "https://h", "title": "H"}}
         said = {"content": {"parts": [{"text": "Hi"}]}, "groundingMetadata": {"groundingChunks": [web, web]}}
         done = self.read({"responseId": "r1", "candidates": [said]}, {"candidates": [{"finishReason": "STOP"}]})

@@ -146,7 +146,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(request["toolConfig"]["toolChoice"], {"tool": {"name": "Read"}})
         self.assertEqual(request["inferenceConfig"], {"maxTokens": 5, "temperature": 0.5, "stopSequences": ["x"]})
 
-    def test_what_the_api_has_no_field_for_is_refused(self) -> None:
+    def test_settings_without_a_field_in_the_api_are_refused(self) -> None:
         for settings in ({"seed": 1}, {"reasoning_effort": "low"}, {"response_format": {"type": "json_object"}}):
             with self.assertRaisesRegex(OptionsError, "additionalModelRequestFields"):
                 provider(**settings).prepare("m", [{"role": "user", "content": "x"}], (), stream=True)
@@ -208,7 +208,7 @@ class Answers(unittest.TestCase):
             with self.assertRaises(ProviderError):
                 read([data[:place]])
 
-    def test_what_the_vendors_own_tools_did_is_no_call_and_goes_back_as_it_came(self) -> None:
+    def test_uses_of_the_vendors_own_tools_are_no_calls_and_are_returned_unchanged(self) -> None:
         use = {"toolUseId": "s", "name": "nova_code_interpreter", "type": "server_tool_use"}
         result = {"toolUseId": "s", "status": "success", "type": "nova_code_interpreter_result"}
         held = [{"json": {"stdOut": "4"}}]

@@ -316,7 +316,7 @@ class TruncatedStreams(unittest.TestCase):
         whole = read("gemini", b"".join(events_of(*GEMINI["arguments in pieces"])))
         self.assertEqual(calls_run_by(whole), [("wipe", {"path": "//x"})])
 
-    def test_what_follows_the_end_marker_is_not_read(self) -> None:
+    def test_data_after_the_end_marker_is_not_read(self) -> None:
         whole = b"".join(sse(piece(0, "wipe", PATH), chunk("tool_calls")))
         other = {"id": "c2", "choices": [{"delta": {"content": "x"}}]}
         for behind in (*sse(piece(1, "wipe", PATH), other), b"data: {", b"data: {\n\n"):

@@ -214,7 +214,7 @@ class Vendors(unittest.TestCase):
         self.assertEqual(refused[:3], [])
         self.assertGreater(fitting, calls / 2)
 
-    def test_what_is_no_schema_asks_for_nothing_and_what_nothing_fits_is_left_out(self) -> None:
+    def test_invalid_schemas_accept_anything_and_unsatisfiable_tools_are_omitted(self) -> None:
         odd: dict[str, Any] = {
             "type": "object",
             "properties": {

@@ -227,7 +227,7 @@ class CutsAndResets(HostileCase):
         with Server(script) as server:
             self.assertEqual((await ask(provider_for(server))).assistant_text, "Hello")
 
-    async def test_what_is_no_http(self) -> None:
+    async def test_answers_that_are_no_http_are_errors(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.send(b"SSH-2.0-OpenSSH_9.6\r\n")
             connection.keep = False
@@ -410,7 +410,7 @@ class ErrorsInPlaceOfAnswers(HostileCase):
 
 
 class SentencesOfErrors(HostileCase):
-    async def test_what_is_no_answer_is_shown_with_its_beginning(self) -> None:
+    async def test_an_invalid_answer_is_an_error_with_its_beginning(self) -> None:
         for body, told in (
             (b"upstream is asleep", "it sent 'upstream is asleep'"),
             (b"null", "it sent 'null'"),
@@ -636,7 +636,7 @@ class UnacceptedConnections(HostileCase):
 
 
 class Addresses(HostileCase):
-    async def test_what_cannot_be_a_request_is_refused_before_anything_is_sent(self) -> None:
+    async def test_an_invalid_request_is_refused_before_anything_is_sent(self) -> None:
         for base_url in ("ftp://x/v1", "x/v1", "http://", "http://a b/v1", "http://u:p@x/v1", "http://x:99999/v1"):
             provider = OpenAICompatibleProvider(base_url=base_url, http=HttpTransport(proxies={}))
             with self.assertRaises(OptionsError) as raised:

@@ -113,7 +113,7 @@ class PartsInEachForm(unittest.TestCase):
 
 
 class SettingsInEachForm(unittest.TestCase):
-    def test_what_a_protocol_has_no_field_for_is_refused(self) -> None:
+    def test_settings_without_a_field_in_the_protocol_are_refused(self) -> None:
         user = {"role": "user", "content": "x"}
         for name, setting in (
             ("messages", {"seed": 1}),
@@ -143,7 +143,7 @@ class SettingsInEachForm(unittest.TestCase):
         self.assertEqual(old["thinking"], {"type": "enabled", "budget_tokens": 8192})
         self.assertNotIn("output_config", old)
 
-    def test_what_a_family_of_models_does_not_take_is_left_out_with_a_notice(self) -> None:
+    def test_settings_that_a_family_of_models_rejects_are_omitted_with_a_notice(self) -> None:
         user = {"role": "user", "content": "x"}
         thinking = {"type": "enabled", "budget_tokens": 2000}
         table: list[tuple[str, Any, dict[str, Any], str, Any]] = [

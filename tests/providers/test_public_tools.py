@@ -54,7 +54,7 @@ class PublicTools(unittest.TestCase):
 
     @full_size
     @unittest.skipUnless(PYTHON, "OPENAGENTIC_TEST_VENDORS_PYTHON names no Python with the vendors' packages")
-    def test_what_vendors_publish_takes_every_tool_of_a_public_server_and_refuses_what_no_vendor_takes(self) -> None:
+    def test_the_vendors_published_schemas_accept_every_public_tool_and_refuse_invalid_ones(self) -> None:
         tools = public_tools(sized(40, 30, 1))
         sent = [definition(vendor, tool, accepted(vendor, tool.input_schema)) for tool in tools for vendor in VENDORS]
         self.assertEqual(judged(sent)[:5], [])

@@ -63,7 +63,7 @@ def status(code: int, headers: dict[str, str] | None = None, body: str = "{}") -
 
 
 class RetryTable(unittest.TestCase):
-    def test_what_may_pass_is_retried_and_nothing_else(self) -> None:
+    def test_only_temporary_failures_are_retried(self) -> None:
         money = '{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}'
         too_long = '{"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}'
         table: list[tuple[Exception, bool]] = [

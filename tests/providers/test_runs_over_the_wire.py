@@ -85,7 +85,7 @@ class RunsOverTheWire(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(again.final_text, "Hello")
         self.assertEqual([m["role"] for m in server.requests[0].json["messages"]][-2:], ["user", "user"])
 
-    async def test_what_had_come_before_a_cut_is_kept_as_incomplete(self) -> None:
+    async def test_pieces_received_before_a_cut_are_kept_as_incomplete(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
             connection.chunk(GOOD[0])

@@ -140,7 +140,7 @@ class Sums(unittest.TestCase):
         again = [*first, SystemInit("s", "/", "1", seq=3), answer(4)]
         self.assertEqual(usage([*again, *again]), normal(20, 2))
 
-    def test_what_a_fork_copied_was_paid_for_by_its_parent(self) -> None:
+    def test_events_copied_by_a_fork_are_paid_for_by_its_parent(self) -> None:
         parent = [SystemInit("s", "/", "1", seq=1), answer(2), answer(3)]
         fork = [*parent, SessionForked("s", 3, seq=4), answer(5, 7)]
         self.assertEqual(usage(fork), normal(7, 1))

@@ -204,7 +204,7 @@ class Recordings(unittest.TestCase):
 
 
 class Differences(unittest.TestCase):
-    def test_what_no_model_answered_is_left_out(self) -> None:
+    def test_exchanges_without_an_answer_are_omitted(self) -> None:
         bodies = ('{"data": [{"embedding": [1]}]}', '{"error": {"message": "no"}}', "", "<html>", "data: x\n\n")
         for body in bodies:
             with self.subTest(body):

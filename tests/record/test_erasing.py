@@ -307,7 +307,7 @@ class Erasing(RecordCase):
             assert isinstance(last, RecordErased)
             self.assertEqual((last.source_session_id, last.reason, last.by), ("s", "asked for by the person", "dpo"))
 
-    def test_what_cannot_be_erased_is_refused_before_anything_is_changed(self) -> None:
+    def test_erasing_a_protected_place_is_refused_before_anything_is_changed(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         before = store.read_events("s")

@@ -27,7 +27,7 @@ from .support import RecordCase
 
 
 class Keeping(RecordCase):
-    def test_what_is_held_is_not_deleted_by_any_way_until_it_is_released(self) -> None:
+    def test_a_held_session_cannot_be_deleted_in_any_way_until_it_is_released(self) -> None:
         stores = [FileSessionStore(self.folder / "files"), SqliteSessionStore(self.folder / "db"), MemorySessionStore()]
         for store in stores:
             self.addCleanup(store.close)
@@ -63,7 +63,7 @@ class Keeping(RecordCase):
         with self.assertRaises(SessionHeldError):
             store.delete_session("s")
 
-    def test_what_is_to_be_kept_stays_until_then_and_its_fork_is_free(self) -> None:
+    def test_a_session_to_be_kept_stays_until_its_date_and_its_fork_is_free(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         retain_session(store, "s", time.time() + 3600)
@@ -195,7 +195,7 @@ class Commands(RecordCase):
         code, said = self.top("verify", "--signed", page)
         self.assertEqual((code, "holds" in said), (0, True), said)
 
-    def test_what_nobody_signed_does_not_hold(self) -> None:
+    def test_verify_fails_for_an_unsigned_session_if_signatures_are_required(self) -> None:
         code, said = self.command("verify", "--signed", "s")
         self.assertEqual((code, "is not signed" in said), (1, True))
 

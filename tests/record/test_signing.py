@@ -454,7 +454,7 @@ class EndOfRun(RecordCase):
         [session_id] = store.list_sessions()
         self.assertFalse(any(isinstance(event, RecordSigned) for event in store.iter_events(session_id)))
 
-    def test_what_is_no_signer_is_refused(self) -> None:
+    def test_an_invalid_signer_is_refused(self) -> None:
         with self.assertRaisesRegex(OptionsError, "record_signers"):
             self.run_with("key")  # type: ignore[arg-type]
 

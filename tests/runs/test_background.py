@@ -61,7 +61,7 @@ class BackgroundTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(run.state, "cancelled")
         assert_closed(self, options.session_store, run.session_id)
 
-    async def test_what_keeps_a_run_from_starting_is_raised_by_wait(self):
+    async def test_an_error_that_prevents_a_run_from_starting_is_raised_by_wait(self):
         run = submit("hi", options_for([], resume="nowhere"))
         with self.assertRaises(LookupError):
             await run.wait()

@@ -140,7 +140,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
                 store.close()
 
-    async def test_who_comes_behind_the_result_while_another_is_there_ends_with_it(self):
+    async def test_a_follower_that_starts_after_the_result_ends_at_once_beside_another(self):
         store = MemorySessionStore()
         session_id = store.create_session()
         first = Follower(store, session_id)  # keeps the events that the run has shown
@@ -168,7 +168,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         (event,) = await asyncio.wait_for(waiting, 120)
         self.assertEqual(event.text, "one")
 
-    async def test_who_waits_for_a_result_waits_through_a_suspension_and_not_for_a_dead_run(self):
+    async def test_waiting_for_a_result_lasts_through_a_suspension_and_not_for_a_dead_run(self):
         store = MemorySessionStore()
         session_id = store.create_session()
         began = [SystemInit(session_id, "/", "1"), UserMessage("go", request_id="r")]
@@ -308,7 +308,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(cursor=cursor), self.assertRaisesRegex(OptionsError, "after_seq"):
                 await anext(follow(store, session_id, after_seq=cursor))
 
-    async def test_who_is_woken_while_the_store_is_read_does_not_wait_any_more(self):
+    async def test_a_follower_woken_while_it_reads_the_store_does_not_wait_again(self):
         reading, go_on = threading.Event(), threading.Event()
 
         class Slow(MemorySessionStore):

@@ -257,7 +257,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             played = await replay_agent(log, make([]))
             self.assertEqual(played.differences, [])
 
-    async def test_what_waits_in_subagents_ends_in_every_log(self):
+    async def test_questions_of_subagents_end_in_every_log(self):
         help_me = {"agent": "You help", **PAY}
         lead = {"tool_calls": [{"name": "Task", "arguments": {"agent": "lead", "prompt": "lead"}}]}
         two = {"tool_calls": [*HELP["tool_calls"], *HELP["tool_calls"]]}
@@ -335,7 +335,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         questions = [event for event in self.store.read_events(session_id) if isinstance(event, UserQuestion)]
         self.assertEqual(len(questions), 1)
 
-    async def test_who_may_not_answer_is_refused_and_the_log_stays_as_it_is(self):
+    async def test_a_principal_who_may_not_answer_is_refused_and_the_log_is_unchanged(self):
         for turns, make in (([PAY], self.settings), ([HELP, {"agent": "You help", **PAY}], self.family)):
             self.store = MemorySessionStore()
             session_id = await self.parked(turns, make)

@@ -50,7 +50,7 @@ class Tracebacks(unittest.TestCase):
         self.assertIn("in price: raise LookupError(", place)
         self.assertRegex(cause, r"^caused by KeyError: 'XX', at .*:13 in rate_of: return RATES\[country\]$")
 
-    def test_of_a_group_the_first_error_inside_is_given(self):
+    def test_the_first_error_inside_a_group_is_reported(self):
         words, place = read_traceback(trace_of(asyncio.run, shares()))
         self.assertEqual(words, "the first error inside: ZeroDivisionError: division by zero")
         self.assertIn("in share: return 1 / parts", place)

@@ -45,7 +45,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         events = self.store.read_events(turns.session_id)
         return [(event.text, event.origin) for event in events if isinstance(event, UserMessage)]
 
-    async def test_what_a_turn_did_not_read_comes_before_the_prompts_of_turns_to_come(self):
+    async def test_messages_that_a_turn_did_not_read_precede_later_prompts(self):
         turns = Turns(options_for(["1", "2", "3", "4"], session_store=self.store))
         for text in ("one", "last"):
             turns.say(text)
@@ -74,7 +74,7 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((turns.running, self.store.read_events(turns.session_id)), (None, before))
         self.assertEqual(await played(turns, "never mind"), "end")
 
-    async def test_what_is_taken_back_reaches_no_turn(self):
+    async def test_a_withdrawn_message_reaches_no_turn(self):
         turns = Turns(options_for(["1", "2"], session_store=self.store))
         turns.say("later")
         turn = await turns.begin("one")

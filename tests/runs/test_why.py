@@ -297,7 +297,7 @@ class WhyTest(unittest.TestCase):
                     self.assertEqual(cause.more[1:], (f"the step runs again in: {RUN_AGAIN} w1",))
                     self.assertEqual(cause.go_on[1:4], ("workflow", "retry", "w1"))
 
-    def test_what_forbids_a_call_is_named_where_no_allow_rule_would_have_let_it(self):
+    def test_the_denying_rule_is_named_if_no_allow_rule_would_have_helped(self):
         labels = {"labels": {"rule": "deny(untrusted): order"}, "category": "objection"}
         for changes, words in (
             ({"details": labels}, ("no allow rule lets it: the label rule deny(untrusted): order is in force",)),

@@ -244,7 +244,7 @@ class ClosedLoops(unittest.TestCase):
         self.assertEqual(self.go_on(session_id).final_text, "b")
         del events
 
-    def test_what_is_collected_frees_the_session_for_others(self):
+    def test_a_garbage_collected_run_releases_its_session(self):
         events, session_id = self.begin()
         self.loop.close()
         del events

@@ -155,7 +155,7 @@ class CodeTest(CodeTestCase):
         self.assertEqual(code_result(events).output, f"{called}\n{helped}")
 
     @full_size
-    async def test_what_fails_in_the_code_is_an_error_that_shows_where(self):
+    async def test_a_failure_in_the_code_is_an_error_with_its_line(self):
         loops = "import asyncio\nasync def main(): print(await echo('own loop'))\n" + 2 * "asyncio.run(main())\n"
         cases = (
             ("print(1)\nx = (", "SyntaxError"),
@@ -298,7 +298,7 @@ class LimitsTest(CodeTestCase):
             with self.subTest(code=code):
                 self.assertIn(expected, code_result(await self.play(code, limits=limits)).output)
 
-    async def test_what_is_printed_past_ten_thousand_tokens_goes_to_a_blob(self):
+    async def test_output_beyond_ten_thousand_tokens_is_stored_in_a_blob(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             store = FileSessionStore(folder, durability="flush")
             events = await self.play("for n in range(20_000): print('line', n)", session_store=store)
@@ -489,7 +489,7 @@ class EndingsTest(CodeTestCase):
             events = await self.play(code, tools=[BashTool()], cwd=folder, project_dir=folder)
             self.assertEqual(code_result(events).output, "a\nb")
 
-    async def test_what_code_writes_by_tools_can_be_undone(self):
+    async def test_changes_that_code_makes_by_tools_can_be_undone(self):
         with tempfile.TemporaryDirectory() as folder:
             store = FileSessionStore(Path(folder, "store"), durability="flush")
             project = Path(folder, "project")

@@ -284,7 +284,7 @@ class AppendOnlyTest(ContextTestCase):
                 bound = [[part.bound for part in asked.parts if part.bound] for asked in endpoint.requests]
                 self.assertEqual([len(signatures) for signatures in bound], [0, 1, 0, 2])
 
-    def test_what_a_hook_rewrites_carries_no_reasoning_that_was_bound_to_what_it_replaced(self) -> None:
+    def test_a_message_rewritten_by_a_hook_loses_the_reasoning_bound_to_the_original(self) -> None:
         def rewrite(payload: dict[str, Any]) -> HookDecision | None:
             messages = payload["messages"]
             if len(messages) < 4:
@@ -373,7 +373,7 @@ class RefusedTest(ContextTestCase):
                 self.assertEqual(self.controls(), expected)
                 self.assertEqual([part for part in server.requests[-1].parts if part.bound], [])
 
-    def test_what_one_session_made_necessary_concerns_no_other(self) -> None:
+    def test_a_fallback_needed_by_one_session_does_not_affect_another(self) -> None:
         with CachingEndpoint(script_of([call("Read", file_path="b.txt")] * 2)) as server:
             options = self.options("messages", server)
             first = self.run_in(options, "Go.")

@@ -358,7 +358,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
         options = options_for([calls(("plain", {})), "Done."], tools=[plain], permission_gate=gate)
         run_sync(prompt="Go.", options=options)
 
-    async def test_what_a_call_sets_is_seen_by_no_other_call_and_not_by_the_caller(self) -> None:
+    async def test_variables_set_in_a_call_are_visible_to_no_other_call_and_not_to_the_caller(self) -> None:
         seen: list[str] = []
         both = threading.Barrier(2, timeout=300)
 

@@ -67,7 +67,7 @@ class DayLimits(unittest.TestCase):
         )
         return run_sync(prompt="go", options=options)
 
-    def test_what_other_sessions_spent_today_stops_a_run_before_it_asks_a_model(self) -> None:
+    def test_todays_spending_of_other_sessions_stops_a_run_before_its_first_request(self) -> None:
         limits = self.limits("[day]\nmax_cost_usd = 2.0\n")
         stores = (
             lambda: FileSessionStore(self.folder / "files", durability="flush"),
@@ -85,7 +85,7 @@ class DayLimits(unittest.TestCase):
             )
             self.assertFalse([event for event in results[2].events if isinstance(event, ModelRequest)])
 
-    def test_what_another_session_spends_meanwhile_stops_a_run_at_its_next_step(self) -> None:
+    def test_simultaneous_spending_of_another_session_stops_a_run_at_its_next_step(self) -> None:
         store, limits = MemorySessionStore(), self.limits("[day]\nmax_cost_usd = 3\n")
 
         @tool(effect="read")

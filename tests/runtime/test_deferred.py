@@ -136,7 +136,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         (end,) = [event for event in result.events if isinstance(event, ToolResult)]
         self.assertEqual((end.outcome, end.output), ("ok", f"{name} did it"))
 
-    async def test_what_may_not_be_called_is_not_allowed_by_having_been_found(self) -> None:
+    async def test_a_forbidden_tool_is_not_allowed_by_being_found(self) -> None:
         class Unsafe(Thing):
             effect = "unsafe"
 

@@ -361,7 +361,7 @@ async def stubborn_hook(payload):
 
 class ExitingTest(unittest.IsolatedAsyncioTestCase):
     @full_size
-    async def test_what_would_end_the_process_is_an_error_result_of_a_tool(self):
+    async def test_an_exit_in_a_tool_is_an_error_result(self):
         for kind in KINDS:
             for tool in (Made(raising(kind)), Made(later(raising(kind))), InThread(raising(kind))):
                 options = options_for([CALL, "done"], tools=[tool])
@@ -370,7 +370,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                 with self.subTest(kind=repr(kind), tool=type(tool).__name__):
                     self.assertEqual((failed.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
-    async def test_what_would_end_the_process_is_an_error_of_a_hook(self):
+    async def test_an_exit_in_a_hook_is_an_error_of_the_hook(self):
         for kind in (*KINDS, CANCELLED):
             for matcher in (
                 HookMatcher("exits", hook=raising(kind)),
@@ -385,7 +385,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((hook_event.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
     @full_size
-    async def test_what_would_end_the_process_denies_in_place_of_an_approver_and_keeps_no_rule(self):
+    async def test_an_exit_in_an_approver_denies_the_call_and_stores_no_rule(self):
         for kind in (*KINDS, CANCELLED):
             for work in (raising(kind), later(raising(kind))):
                 refusing = PermissionGate(permission_mode="callback", approver=work)
@@ -397,7 +397,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                         outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
                         self.assertEqual((outcomes, result.stop_reason), ([outcome], "end"))
 
-    async def test_what_would_end_the_process_is_an_error_of_a_provider_and_of_a_source_of_prompts(self):
+    async def test_an_exit_in_a_provider_or_a_source_of_prompts_is_its_error(self):
         for kind in (*KINDS, CANCELLED):
 
             async def exiting(kind=kind, **_):
@@ -419,7 +419,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((result.stop_reason, result.error_type), ("error", type(kind).__name__))
                     assert_closed(self, options.session_store, result.session_id)
 
-    async def test_what_would_end_the_process_is_a_storage_error_of_a_store(self):
+    async def test_an_exit_in_a_store_is_a_storage_error(self):
         for kind in (SystemExit(3), RuntimeError("odd")):
             store = ForeignStore("tool.started", kind)
             options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], session_store=store)
@@ -625,7 +625,7 @@ class LongAnswerTest(unittest.IsolatedAsyncioTestCase):
         )
         self.assertEqual((result.stop_reason, result.error_message[:18]), ("budget", "the model's answer"))
 
-    async def test_what_an_endpoint_does_not_count_is_counted_here(self):
+    async def test_tokens_that_an_endpoint_does_not_count_are_estimated(self):
         for usage in (None, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -5, "output_tokens": "9"}):
 
             async def silent(usage=usage, *, messages, **_):

@@ -113,7 +113,7 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         result = await self.result("worst", [worst])
         self.assertEqual((result.error_type, result.error_message, result.meta), ("Hostile", "!", None))
 
-    async def test_of_an_error_message_that_is_too_long_the_beginning_and_the_end_are_kept(self):
+    async def test_a_long_error_message_keeps_its_beginning_and_its_end(self):
         result = await self.result(
             "leak", [leak], {"text": "It began " + "x" * sized(400_000, 2_000_000, 2_000_000) + " and ended"}
         )

@@ -52,7 +52,7 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
         events = await events_of("go", options)
         return [event.allowed for event in events if event.type == "permission.decision"]
 
-    async def test_what_a_relative_path_means_moves_along(self):
+    async def test_relative_paths_are_resolved_in_the_changed_folder(self):
         self.assertEqual(await self.outcomes("cd src", "cat up/outside.txt"), [True, False])
         self.assertEqual(await self.outcomes("cd src", "cat key", "cat ../src/key"), [True, True, True])
         denied = await self.outcomes("cd src", "cat key", deny=["Read(./src/key)"], permission_mode="bypass")

@@ -263,7 +263,7 @@ class OptionsTest(unittest.TestCase):
             asyncio.run(run(prompt="hi", options=options_for(["x"], api_key=b"hush-hush")))
         self.assertNotIn("hush", str(raised.exception))
 
-    def test_what_is_no_prompt_is_refused_before_anything_has_happened(self):
+    def test_an_invalid_prompt_is_refused_before_anything_has_happened(self):
         for prompt in (3, b"x", {"a": 1}):
             store = MemorySessionStore()
             with self.subTest(prompt=prompt), self.assertRaises(OptionsError):

@@ -195,7 +195,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(sent_parts(provider), [[part]])
         self.assertEqual(result.final_text, "Seen.")
 
-    async def test_what_cannot_be_sent_is_refused_by_name_before_anything_is_stored(self):
+    async def test_an_unsupported_part_is_refused_by_name_before_anything_is_stored(self):
         wide = PNG[:16] + struct.pack(">II", 9000, 10) + PNG[24:]
         cases = [
             ([], "a list of parts"),

@@ -169,7 +169,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
             (await self.ask("r1", "Pay."))[0], "Paid.", "the same content in another form is the same prompt"
         )
 
-    async def test_of_several_prompts_the_id_names_the_first(self):
+    async def test_the_request_id_names_the_first_of_several_prompts(self):
         async def prompts():
             yield "One?"
             yield "Two?"

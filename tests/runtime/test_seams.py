@@ -220,7 +220,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         stored = options.session_store.read_events(client.session_id)
         self.assertEqual([event.seq for event in seen if event.seq], [event.seq for event in stored])
 
-    async def test_what_a_tool_does_to_its_input_changes_nothing_in_the_log(self):
+    async def test_a_tool_that_changes_its_input_does_not_change_the_log(self):
         async def spoil(self, input, ctx):
             input.clear()
             return "spoiled"

@@ -178,7 +178,7 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         inside = [e for e in await events_of("go", options) if e.type == "tool.result" and e.agent_name == "one"]
         self.assertEqual([result.error_type for result in inside], ["PermissionDenied", "ToolNotFoundError"])
 
-    async def test_what_a_subagent_starts_has_tools_of_its_own_within_the_mode_and_denials_of_that_one(self):
+    async def test_a_nested_subagent_has_its_own_tools_under_the_mode_and_denials_of_its_parent(self):
         for of_one, of_two, reason in (
             ({"tools": ("Task",)}, {"tools": ("fail",)}, "RuntimeError"),
             ({"tools": ("Task",)}, {"tools": ("echo",)}, "ToolNotFoundError"),
@@ -219,7 +219,7 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         inner = next(e for e in events if e.type == "tool.result" and e.agent_name == "one")
         self.assertIn("deep", inner.error_message)
 
-    async def test_what_an_interrupted_subagent_spent_is_counted_at_resume(self):
+    async def test_spending_of_an_interrupted_subagent_is_counted_on_resume(self):
         turns = [delegate("one"), {"agent": "You are one.", "text": "half", "usage": SPENT}]
         options = options_with(turns)
         events = await events_of("go", options)

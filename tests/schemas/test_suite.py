@@ -33,7 +33,7 @@ class Official(unittest.TestCase):
         self.assertGreater(judged, 1_200)
         self.assertLess(remote, 30)
 
-    def test_what_older_drafts_wrote_otherwise_is_read_too(self) -> None:
+    def test_spellings_of_older_drafts_are_read_too(self) -> None:
         files = {"items", "additionalItems", "dependencies", "definitions", "minimum", "maximum", "contains"}
         for draft, more in (("draft7", {"exclusiveMinimum", "if-then-else"}), ("draft4", set[str]())):
             groups = [(file, group) for file, group in suite_groups(draft) if file in files | more]

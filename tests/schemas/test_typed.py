@@ -249,7 +249,7 @@ class PlainTypes(unittest.TestCase):
         with self.assertRaises(ToolInputError):
             json_type(positive | str).read(-2)
 
-    def test_what_json_cannot_hold_is_refused_with_the_way_out(self) -> None:
+    def test_a_type_without_a_json_form_is_refused_with_a_remedy(self) -> None:
         class Bare:
             pass
 

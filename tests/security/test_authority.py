@@ -191,7 +191,7 @@ class AuthorityTest(unittest.TestCase):
                     self.assertFalse(self.resume_and_touch(name, prompt))
 
     @full_size
-    def test_what_this_installation_wrote_holds(self) -> None:
+    def test_events_written_by_this_installation_are_valid(self) -> None:
         for number, (claim, (events, prompt)) in enumerate(CLAIMS.items()):
             holds = claim not in (
                 "an open call without anything",
@@ -425,7 +425,7 @@ class AuthorityTest(unittest.TestCase):
             self.assertTrue(seal.matches(expected, b"a", b"", b"x" * 300))
             self.assertFalse(seal.matches(expected, b"a", b"x" * 300))
 
-    def test_what_is_stored_is_byte_for_byte_what_was_signed(self) -> None:
+    def test_the_stored_bytes_are_those_that_were_signed(self) -> None:
         events = [UserMessage("hi"), ToolUse("c", "Bash", {"command": "ls", "n": [1.5, None, True, {}]})]
         signed = Authority("s", Seal(self.key)).sign(events, 0)
         for store in (self.store, MemorySessionStore(), SqliteSessionStore(self.place / "s.db")):

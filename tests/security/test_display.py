@@ -60,7 +60,7 @@ class OnATerminal(unittest.TestCase):
             with self.subTest(type=cls.type):
                 self.assertNotIn("\nEnded: all is well", shown)
 
-    def test_what_a_caller_forgot_to_clean_is_cleaned_by_the_screen(self) -> None:
+    def test_the_screen_cleans_text_that_its_caller_did_not(self) -> None:
         out = io.StringIO()
         screen = Screen(out, colour=True)
         screen.line(screen.styled("fine", "red") + HOSTILE)

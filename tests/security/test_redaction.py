@@ -69,7 +69,7 @@ class EveryEvent(unittest.TestCase):
                     self.assertNotIn(SECRET, repr(getattr(masked, field.name)))
                     self.assertNotIn(TOKEN, repr(getattr(masked, field.name)))
 
-    def test_what_must_stay_exact_does(self) -> None:
+    def test_texts_that_must_stay_exact_are_not_masked(self) -> None:
         use = ToolUse("call_1", "Bash", {"command": f"login {SECRET}"})
         self.assertEqual(mask_event(use, redact), use)
         self.assertNotIn(SECRET, repr(shown(use, redact)))

@@ -141,7 +141,7 @@ class AgainstAServer(unittest.TestCase):
             stranger.list_agents()
         self.assertEqual(refused.exception.code, "unauthorized")
 
-    def test_what_cannot_be_asked_is_refused_before_it_is_sent(self):
+    def test_an_invalid_call_is_refused_before_it_is_sent(self):
         with Client("http://127.0.0.1:9", http=HttpTransport(proxies={})) as client:
             for call in (
                 lambda: client.show_session(""),
@@ -320,7 +320,7 @@ class CutStreams(unittest.TestCase):
         self.addCleanup(client.close)
         return client, asked
 
-    def test_what_may_be_repeated_is_sent_again_with_its_key_and_nothing_else_is(self):
+    def test_only_repeatable_requests_are_sent_again_with_their_keys(self):
         busy = (503, {"Retry-After": "0"}, {"error": {"status": 503, "code": "draining", "message": "Not now."}})
         taken = (409, {}, {"error": {"status": 409, "code": "in_progress", "message": "Wait."}})
         made = (201, {}, {"session_id": "s", "request_id": "r", "after_seq": 0, "is_new": True, "added_later": 1})

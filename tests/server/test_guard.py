@@ -320,7 +320,7 @@ class Tenants(GuardCase):
             [event for event in events if isinstance(event, PermissionDecision) and event.answered_by == "bert"]
         )
 
-    async def test_who_may_not_answer_chooses_no_mode_that_asks_less_and_a_decision_names_who_allowed_it(self):
+    async def test_who_may_not_answer_cannot_choose_a_looser_mode_and_a_decision_names_who_allowed_it(self):
         call = {"tool_calls": [{"name": "hold", "arguments": {}}]}
         gate = Gate()
         gate.open.set()

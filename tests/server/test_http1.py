@@ -153,7 +153,7 @@ class Requests(unittest.TestCase):
                 with self.subTest(name, step=step):
                     self.assertEqual(read(data, step), bodies)
 
-    def test_what_could_be_read_in_two_ways_is_refused_however_it_is_cut(self) -> None:
+    def test_ambiguous_requests_are_refused_however_they_are_split(self) -> None:
         for status, cases in HEADS.items():
             for name, data in cases.items():
                 for step in (0, 1, 3) if len(data) < 500 else (0, 1000):
@@ -248,7 +248,7 @@ class Wire(unittest.TestCase):
         self.assertIn(b"connection: close", answer)
         self.assertTrue(answer.endswith(b"}"))
 
-    def test_who_waits_to_be_asked_for_the_body_is_asked(self) -> None:
+    def test_a_client_that_expects_100_continue_gets_it(self) -> None:
         body = b'{"prompt": "hello"}'
         head = self.request(
             "POST /v1/sessions HTTP/1.1",

@@ -126,7 +126,7 @@ class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
                 rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
                 self.assertEqual(rest.messages(), streamed.messages()[4:])
 
-    async def test_who_reads_a_session_by_polling_waits_no_longer_than_who_follows_it(self) -> None:
+    async def test_polling_a_session_waits_no_longer_than_following_it(self) -> None:
         async def start(one: Application) -> Answer:
             return await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
 
@@ -359,7 +359,7 @@ class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((await ask(three, "POST", path, answer)).status, 202)
             await until_state(three, session_id, "idle")
 
-    async def test_of_many_servers_one_continues_and_a_request_that_kills_them_ends(self) -> None:
+    async def test_one_of_many_servers_continues_and_a_request_that_kills_them_ends(self) -> None:
         async def start(one: Application) -> Answer:
             return await ask(one, "POST", "/v1/sessions", {"agent": "tea", "prompt": "Tea?"})
 

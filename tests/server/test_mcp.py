@@ -220,7 +220,7 @@ class ToolsTest(FaceCase):
         self.assertTrue(self.text(done).startswith("Thanks."))
         self.assertTrue((await self.call("answer_question", **known, answer="lemon"))["isError"])
 
-    async def test_what_another_tool_asks_a_person_is_for_a_person(self) -> None:
+    async def test_questions_of_other_tools_are_for_a_person(self) -> None:
         class Launch(Tool):
             name, description = "Launch", "Asks somebody."
             input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
@@ -424,7 +424,7 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
 class LeavingTest(FaceCase):
     """The client closes its end."""
 
-    async def test_what_runs_is_parked_and_its_call_still_answered(self) -> None:
+    async def test_a_run_in_progress_is_parked_and_its_call_still_answered(self) -> None:
         reached = asyncio.Event()
 
         class Wait(Tool):

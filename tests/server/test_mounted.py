@@ -67,7 +67,7 @@ class Mounted(unittest.IsolatedAsyncioTestCase):
                     again = await self.asked(application, root, "GET", "/v1/agents", raw=raw, headers=headers)
                     self.assertEqual(again.status, 200)
 
-    async def test_what_only_looks_like_the_prefix_is_no_part_of_it(self):
+    async def test_a_path_that_only_resembles_the_prefix_is_outside_of_it(self):
         application = self.app()
         for root, path in (
             ("/agents", "/agentsv1/agents"),

@@ -89,7 +89,7 @@ class AgUi(ProjectionCase):
         self.assertEqual(kinds(odd.messages())[-1], "RUN_FINISHED")
         self.assertTrue(all(name.isalnum() for name in self.store.list_sessions()))
 
-    async def test_what_is_no_input_of_a_run_is_refused_before_a_stream_begins(self):
+    async def test_an_invalid_input_is_refused_before_a_stream_begins(self):
         application = self.app()
         for body, status in (({}, 400), ([], 400), ({"threadId": "t", "runId": "r", "messages": 3}, 400)):
             self.assertEqual((await ask(application, "POST", "/v1/ag-ui/tea", body)).status, status)

@@ -107,7 +107,7 @@ class Branches(ResponseCase):
 
 
 class Echo(ResponseCase):
-    async def test_what_was_sent_along_comes_back_also_later(self):
+    async def test_metadata_of_a_request_is_returned_also_later(self):
         self.app(ALL)
         one = await self.respond("A")
         schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}

@@ -88,7 +88,7 @@ class Streams(unittest.TestCase):
         self.assertIn("broke", fold(record("failed")[1])[1]["error"]["message"])
         self.assertIn("question_id", fold(record("parked")[1])[1]["metadata"])
 
-    def test_what_was_void_is_in_no_response(self) -> None:
+    def test_void_pieces_are_in_no_response(self) -> None:
         told, response = fold(record("retried")[0])
         texts = [part["text"] for item in response["output"] for part in item["content"]]
         self.assertEqual(texts, ["second try"])

@@ -106,7 +106,7 @@ class Resume(unittest.TestCase):
         stream.close()
 
     @full_size
-    def test_who_acts_on_an_event_at_once_is_not_too_early(self):
+    def test_a_request_sent_right_after_an_event_is_not_too_early(self):
         # The question is visible before its run has parked, the result before the session is unlocked.
         self.served.application.desk._agents = agents(tea=options([ASK, "Tea."] * 5))
         session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]

@@ -98,7 +98,7 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         made = sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
         self.assertEqual(made, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
 
-    async def test_what_is_not_taken_is_sent_again_under_its_id_and_given_up_at_last(self) -> None:
+    async def test_an_undelivered_message_is_sent_again_under_its_id_and_finally_given_up(self) -> None:
         await self.run_one(["Tea."], "idle")
         receiver = Receiver(500, 0, 302)
         webhooks = self.webhooks(receiver, 0, 0, 0)

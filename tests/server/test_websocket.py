@@ -136,7 +136,7 @@ class Frames(unittest.TestCase):
                 with self.subTest(name, step=step):
                     self.assertEqual(read(data, step), wanted)
 
-    def test_what_breaks_the_protocol_ends_with_the_code_for_it(self) -> None:
+    def test_a_violation_of_the_protocol_closes_with_its_code(self) -> None:
         for name, (code, data) in BROKEN.items():
             for step in (0, 1) if len(data) < 1000 else (0, 5000):
                 with self.subTest(name, step=step), self.assertRaises(BrokenFrameError) as caught:
@@ -162,7 +162,7 @@ class Frames(unittest.TestCase):
         whole = masked(TEXT, data[:100_001], final=False) + masked(0, data[100_001:])
         self.assertEqual(read(whole, 4097), [Received("text", EMOJI)])
 
-    def test_what_is_sent_has_the_shortest_length_and_no_mask(self) -> None:
+    def test_sent_frames_have_the_shortest_length_and_no_mask(self) -> None:
         for size, head in ((5, b"\x81\x05"), (126, b"\x81\x7e\0\x7e"), (65536, b"\x81\x7f\0\0\0\0\0\1\0\0")):
             self.assertEqual(frame(TEXT, b"a" * size), head + b"a" * size)
         self.assertEqual(close_frame(1000, "é" * 100)[:4], b"\x88\x7c\x03\xe8")

@@ -121,7 +121,7 @@ class Protocols:
                     await provider.complete(model="gpt-4o", messages=ask(text))
                 self.assertEqual((raised.exception.status, raised.exception.retryable), (status, retryable))
 
-    async def test_what_the_server_asks_for_is_waited(self: Any) -> None:
+    async def test_the_delay_that_the_server_requests_is_observed(self: Any) -> None:
         clock = FakeClock()
         with self.assertRaises(ProviderHTTPError):
             async for event in RetryingProvider(self.provider(), clock=clock).stream(

@@ -119,7 +119,7 @@ class RoundTripTest(unittest.TestCase):
         self.assertNotEqual(kept, UnknownEvent({**kept.data, "more": 1}))
         self.assertEqual((kept.type, kept.seq, json.loads(dumps_event(kept))), ("later.thing", 4, json.loads(line)))
 
-    def test_what_is_no_event_is_refused_with_its_field(self):
+    def test_an_invalid_event_is_refused_with_its_field(self):
         cases = [
             ("", "not JSON"), ("[]", "JSON object"), ("{}", "type"), ('{"type":5}', "type"),
             ('{"type":"user.message"}', "'text' is missing"), ('{"type":"user.message","text":5}', "must be str"),
@@ -141,7 +141,7 @@ class RoundTripTest(unittest.TestCase):
             with self.subTest(line=line[:60]), self.assertRaisesRegex(InvalidEventError, word):
                 loads_event(line)
 
-    def test_what_no_reader_accepts_is_refused_when_it_is_written(self):
+    def test_values_that_no_reader_accepts_are_refused_when_written(self):
         for event, name in (
             (UserMessage(5), "text"),
             (UserMessage(None), "text"),

@@ -468,7 +468,7 @@ class Export(unittest.TestCase):
         self.assertIsNone(found[1])
         self.assertEqual(len(server.requests), 1)
 
-    def test_what_a_partial_success_rejects_is_counted_and_not_sent_again(self) -> None:
+    def test_spans_rejected_by_a_partial_success_are_counted_and_not_sent_again(self) -> None:
         store, events = self.stored()
         said = json.dumps({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too many"}}).encode()
         for body, sent, rejected in (

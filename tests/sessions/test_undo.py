@@ -123,7 +123,7 @@ class Undo(UndoCase):
         self.undo(3)
         self.assertEqual(self.files(), before)
 
-    def test_what_was_rewound_without_files_still_counts(self) -> None:
+    def test_changes_rewound_without_files_still_count(self) -> None:
         self.put("a")
         before = self.files()
         session = self.run_turn(write("b", "x"))
@@ -235,7 +235,7 @@ class Undo(UndoCase):
         restore_files(self.store, fork, to_seq=1)
         self.assertEqual(path.read_text(), "before")
 
-    def test_what_a_subagent_changed_is_taken_back_with_the_turn_that_started_it(self) -> None:
+    def test_changes_of_a_subagent_are_undone_with_the_turn_that_started_it(self) -> None:
         path = self.put("file")
         child = ScriptedProvider([{"tool_calls": [{"name": "Write", "arguments": write("file", "child")[1]}]}, "ok"])
         helper = AgentDefinition(description="helps", prompt="help", provider=child, model="m")
@@ -244,7 +244,7 @@ class Undo(UndoCase):
         self.undo()
         self.assertEqual(path.read_text(), "before")
 
-    def test_what_a_subagent_in_the_background_changed_is_taken_back_too(self) -> None:
+    def test_changes_of_a_background_subagent_are_undone_too(self) -> None:
         path = self.put("file")
         child = ScriptedProvider([{"tool_calls": [{"name": "Write", "arguments": write("file", "child")[1]}]}, "ok"])
         helper = AgentDefinition(description="helps", prompt="help", provider=child, model="m")
@@ -267,7 +267,7 @@ class Undo(UndoCase):
     @unittest.skipUnless(
         probe_sandbox().overlay, "this machine has no overlay file system to observe the effects of commands"
     )
-    def test_what_a_command_did_is_taken_back_where_its_effects_are_seen(self) -> None:
+    def test_effects_of_a_command_are_undone_if_they_are_tracked(self) -> None:
         self.put("gone", b"x", 0o755)
         self.put("mode", b"y", 0o600)
         (self.cwd / "folder").mkdir()
@@ -280,7 +280,7 @@ class Undo(UndoCase):
         self.undo(conflicts="skip")
         self.assertEqual(self.files(), before)
 
-    def test_what_was_too_big_to_keep_is_named_and_left_alone(self) -> None:
+    def test_files_too_big_to_keep_are_named_and_left_unchanged(self) -> None:
         path = self.put("big")
         os.truncate(path, (128 << 20) + 1)
         self.run_turn(write("big", "small"))
@@ -326,7 +326,7 @@ class Undo(UndoCase):
         self.undo()
         self.assertEqual(path.read_bytes(), b"one")
 
-    def test_what_no_kept_file_vouches_for_is_never_touched(self) -> None:
+    def test_files_without_a_kept_copy_are_never_touched(self) -> None:
         victim, there = self.home / "outside", self.put("there", b"mine")
         session = self.run_turn(write("a", "evil"))
         evil, points = self.store.put_blob(session, b"evil"), []
@@ -361,7 +361,7 @@ class Undo(UndoCase):
         self.undo(conflicts="skip")
         self.assertEqual(self.files(), {})
 
-    def test_what_could_not_be_kept_is_changed_only_when_a_run_may_continue_without_its_log(self) -> None:
+    def test_files_that_could_not_be_kept_change_only_if_a_run_may_continue_without_its_log(self) -> None:
         class Full(FileSessionStore):
             def put_blob(self, session_id: str, data: bytes) -> str:
                 raise StorageError("there is no room for blobs", session_id=session_id)

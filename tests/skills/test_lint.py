@@ -44,7 +44,7 @@ class LintTest(ProjectTestCase):
             with self.subTest(code):
                 self.assertIn((code, line, is_error), self.check(text))
 
-    def test_what_is_no_finding(self) -> None:
+    def test_valid_files_have_no_findings(self) -> None:
         self.write({"skills/x/references/yes.md": ""})
         for body in (
             "[a](references/yes.md#part) [b](https://x.y/z) [c](#here) [d](/abs) `[e](no.md)`",

@@ -151,7 +151,7 @@ class NameTest(unittest.TestCase):
 
 
 class TextTest(unittest.TestCase):
-    def test_what_nobody_sees_is_removed(self) -> None:
+    def test_invisible_characters_are_removed(self) -> None:
         self.assertEqual(without_hidden("a\u200bb\u202ec\U000e0041d\x1b[31me\x00"), "abcd[31me")
 
     def test_joiners_stay_inside_emoji_and_scripts_that_need_them(self) -> None:
@@ -160,7 +160,7 @@ class TextTest(unittest.TestCase):
             without_hidden("\u2764\ufe0f 1\ufe0f\u20e3 a\ufe0fb \u034fc"), "\u2764\ufe0f 1\ufe0f\u20e3 ab c"
         )
 
-    def test_what_is_removed_uncovers_nothing_that_should_be(self) -> None:
+    def test_removing_text_creates_nothing_else_to_remove(self) -> None:
         for hidden in ("\U000e0041\u200d\U000e0041", "\xad\ufe0f", "\u200d\ufe0f\u200d", "\u034f"):
             with self.subTest(ascii(hidden)):
                 self.assertEqual(without_hidden(f"<{hidden}/memory>"), "</memory>")

@@ -51,7 +51,7 @@ class DraftTest(unittest.TestCase):
         self.assertEqual(draft.as_written, text)
         return draft.commands
 
-    def test_what_counts_as_a_command(self) -> None:
+    def test_commands_in_texts_are_recognized(self) -> None:
         for text, expected in (
             ("!`git status`", ("git status",)),
             ("Now: !`a b`, then\t!`c`.", ("a b", "c")),
@@ -113,7 +113,7 @@ class DraftTest(unittest.TestCase):
         text = """!`show "x y" 'z' $1 \\" | show "$1" > $1`"""
         self.assertEqual(self.commands(text, arguments="';a'"), ("""show "x y" 'z' ';a' \\" | show ';a' > ';a'""",))
 
-    def test_what_a_command_wrote_is_not_read_again(self) -> None:
+    def test_the_output_of_a_command_is_not_expanded_again(self) -> None:
         draft = draft_of("!`a` and !`b`")
         assert draft is not None
         self.assertEqual(draft.filled(["!`b` \0" + "1\0 $1", "B"]), "!`b` \0" + "1\0 $1 and B")
@@ -215,7 +215,7 @@ class RunningTest(TextCommandTestCase):
                 self.assertEqual([event.allowed for event in decisions[-2:]], [False, True])
                 self.assertFalse((self.project / "made").exists())
 
-    def test_what_only_reads_runs_as_it_would_for_the_model(self) -> None:
+    def test_reading_commands_run_as_they_would_for_the_model(self) -> None:
         gate = PermissionGate(permission_mode="dontAsk", allow=("Skill",))
         self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", permission_gate=gate)), "Now: one two")
 

@@ -57,7 +57,7 @@ class ListTest(SkillToolTestCase):
         found = self.run_tool(SkillListTool(), query="PDF merge")
         self.assertEqual([row["name"] for row in found["skills"]], ["pdf-merge"])
 
-    def test_what_only_people_may_start_is_not_listed(self) -> None:
+    def test_skills_that_only_people_may_start_are_not_listed(self) -> None:
         self.skill("a", disable_model_invocation="true")
         self.assertEqual(self.run_tool(SkillListTool()), {"skills": []})
 

@@ -79,7 +79,7 @@ class IndexedContract(unittest.TestCase):
         self.assertEqual(self.indexed_sessions(), MANY)
         self.assert_lists_agree(*QUERIES, "nothinglikethis")
 
-    def test_what_was_written_since_is_found(self) -> None:
+    def test_events_written_since_are_found(self) -> None:
         self.store.update_search()
         with self.store.open_writer("s007") as writer:
             writer.append([UserMessage("heldword"), SessionMeta(title="heldtitle")])

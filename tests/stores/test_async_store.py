@@ -73,7 +73,7 @@ class AsyncStoreTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_what_is_not_there_is_an_error_or_nothing(self) -> None:
+    def test_missing_things_are_an_error_or_none(self) -> None:
         async def check(store: AsyncStore) -> None:
             self.assertIsNone(await store.load_session("nobody"))
             self.assertFalse(await store.session_exists("nobody"))

@@ -158,7 +158,7 @@ class FileIndexTest(unittest.TestCase):
         self.compare(self.store)
         self.assertEqual(os.listdir(self.index / "touched"), [])
 
-    def test_what_other_programs_append_and_make_is_found_at_the_next_look_at_all_logs(self) -> None:
+    def test_events_and_sessions_of_other_programs_are_found_at_the_next_look_at_all_logs(self) -> None:
         self.fill(8)
         self.store.list_session_summaries()
         log = self.place / "sessions" / "s1" / "events.jsonl"

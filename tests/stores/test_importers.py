@@ -143,7 +143,7 @@ class MessagesTest(unittest.TestCase):
         rebuilt = rebuild_messages(importers.events_from_messages(messages))
         self.assertEqual([message["content"] for message in rebuilt], ["hi", None, "F", "G"])
 
-    def test_what_no_model_accepts_is_put_in_order_or_named(self) -> None:
+    def test_messages_that_no_model_accepts_are_repaired_or_reported(self) -> None:
         messages = [
             {"role": "system", "content": "be good"},
             {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {}}]},

@@ -219,7 +219,7 @@ class AdapterTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_what_was_passed_or_loaded_is_not_what_is_stored(self) -> None:
+    def test_changing_a_passed_or_loaded_value_does_not_change_the_store(self) -> None:
         async def check(store: ClaudeSessionStore) -> None:
             item = entry("a", list=[1])
             original = copy.deepcopy(item)
@@ -298,7 +298,7 @@ class FirstPromptTest(unittest.TestCase):
         for text in ("<div> is broken", "<b>why</b>", "< 5 items", "<ide_selection>x</ide_selection> what is this?"):
             self.assertEqual(self.first_prompt(text)["first_prompt"], text)
 
-    def test_what_no_person_wrote_is_left_out(self) -> None:
+    def test_text_that_no_person_wrote_is_omitted(self) -> None:
         for text in (
             "<local-command-stdout>x</local-command-stdout>",
             "<session-start-hook>x",

@@ -76,7 +76,7 @@ class PostgresIndexTest(indexed.IndexedContract):
         self.assertEqual(self.behind(), [])
         self.assert_lists_agree("heldtitle")
 
-    def test_what_an_older_version_erases_is_looked_at_again(self) -> None:
+    def test_sessions_erased_by_an_older_version_are_indexed_again(self) -> None:
         self.store.append_event("s005", UserMessage("a rareword"))
         self.assertEqual(len(self.store.search("rareword")), 1)
         self.do(*ERASED_BY_AN_OLDER_VERSION)

@@ -220,7 +220,7 @@ class FormatTest(RedisTest):
 
 
 class PromiseTest(RedisTest):
-    def test_what_was_acknowledged_survives_the_death_of_a_server_whose_settings_promise_that(self) -> None:
+    def test_acknowledged_events_survive_the_death_of_a_server_whose_settings_promise_that(self) -> None:
         for policy, durability in (("always", "fsync"), ("no", "flush")):
             with self.subTest(policy):
                 server = self.serve("--appendonly", "yes", "--appendfsync", policy, "--save", "")

@@ -119,7 +119,7 @@ class RedisIndexTest(indexed.IndexedContract):
         self.assertEqual(self.client().zlexcount(self.key("words"), "[secretword", "(secretword\xff"), 0)
         self.assertEqual(self.found("secretword"), [])
 
-    def test_what_a_version_without_the_index_erases_is_read_again(self) -> None:
+    def test_sessions_erased_by_a_version_without_the_index_are_read_again(self) -> None:
         self.store.append_event("s005", UserMessage("the secretword"))
         self.assertEqual(len(self.found("secretword")), 1)
         log, head = self.store._key("log", "s005"), self.store._key("head", "s005")
@@ -140,7 +140,7 @@ class RedisIndexTest(indexed.IndexedContract):
         self.store.append_event("new", UserMessage("a word"))
         self.assertEqual(self.found("word"), [("new", 1)])
 
-    def test_what_a_version_without_the_index_deletes_and_changes_is_noticed(self) -> None:
+    def test_changes_and_deletions_by_a_version_without_the_index_are_detected(self) -> None:
         self.store.append_event("s005", UserMessage("a word"))
         self.store.update_search()
         client, key = self.client(), self.store._key

@@ -79,7 +79,7 @@ class RemovedTables(RefusalCase):
 class FullRedis(RefusalCase):
     """A Redis server without memory, without a disk, or that is a replica."""
 
-    def test_it_is_told_what_to_free_and_the_session_continues_after_that(self) -> None:
+    def test_a_full_server_is_an_error_with_a_remedy_and_the_session_continues_after_it(self) -> None:
         import redis
 
         server = OwnRedis("--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction")
@@ -118,7 +118,7 @@ class FullPostgres(RefusalCase):
     """A Postgres server whose tables are on a small disk."""
 
     @full_size
-    def test_it_is_told_what_to_free_and_the_session_continues_after_that(self) -> None:
+    def test_a_full_server_is_an_error_with_a_remedy_and_the_session_continues_after_it(self) -> None:
         import psycopg
 
         disk = Path(self.enterContext(tempfile.TemporaryDirectory()))

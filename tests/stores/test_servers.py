@@ -362,10 +362,10 @@ class ForgetfulRedisTest(unittest.TestCase):
         with redis.Redis.from_url(self.server.url) as client:
             self.assertEqual(client.delete(*(f"{{openagentic}}:2:{key}" for key in keys)), len(keys))
 
-    def test_it_says_so(self) -> None:
+    def test_the_notice_names_the_eviction_policy(self) -> None:
         self.assertIn("allkeys-lru", self.store.durability_notice() or "")
 
-    def test_doctor_says_so(self) -> None:
+    def test_doctor_names_the_eviction_policy(self) -> None:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(main(["doctor", "--store", self.server.url]), 0)
@@ -390,7 +390,7 @@ class ForgetfulRedisTest(unittest.TestCase):
             self.store.create_session(session_id=name)
             self.assertEqual(self.store.append_event(name, UserMessage("new")).seq, 1)
 
-    def test_of_many_sessions_in_too_little_memory_none_is_read_as_shorter_than_it_was(self) -> None:
+    def test_no_session_is_read_as_shorter_than_it_was_when_the_server_lacks_memory(self) -> None:
         count, size = (300, 20_000) if LARGE else (60, 20_000)
         server = OwnRedis("--maxmemory-policy", "allkeys-lru", "--maxmemory", f"{2_000_000 + count * size // 2}")
         self.addCleanup(server.remove)
@@ -433,7 +433,7 @@ class ForgetfulRedisTest(unittest.TestCase):
             with self.assertRaises(StorageError):
                 call()
 
-    def test_what_the_server_did_not_forget_is_saved_and_the_holes_are_named(self) -> None:
+    def test_events_that_the_server_kept_are_salvaged_and_the_holes_named(self) -> None:
         for name in self.names:
             self.store.put_blob(name, name.encode())
         cut = {"truncated": True, "blob": hashlib.sha256(b"s2").hexdigest()}

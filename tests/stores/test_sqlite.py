@@ -138,7 +138,7 @@ class SqliteTest(unittest.TestCase):
                     _use_wal(opened)  # type: ignore[arg-type]
                 self.assertEqual(opened.tries, tries)
 
-    def test_what_the_durability_promises_is_synced_before_the_call_returns(self) -> None:
+    def test_events_are_synced_as_the_durability_promises_before_the_call_returns(self) -> None:
         """SQLite syncs a transaction itself at level 2, and only with a later one at level 1."""
         notice, prompt, levels = SystemNotice("a", "b"), UserMessage("hi"), dict[str, str]()
         for durability in ("flush", "barrier", "fsync"):
@@ -199,7 +199,7 @@ class SqliteTest(unittest.TestCase):
             self.store.open_writer(session_id)
         self.assertEqual(caught.exception.holder, f"process {os.getpid()}")
 
-    def test_who_is_interrupted_behind_the_transaction_that_opens_a_session_leaves_it_free(self) -> None:
+    def test_an_interrupt_after_the_transaction_that_opens_a_session_releases_it(self) -> None:
         store = self.store
         store.create_session(session_id="interrupted")
         file = FaultyFile(store._file)
@@ -359,7 +359,7 @@ class SqliteTest(unittest.TestCase):
             self.assertIsNone(rows[whole].error)
             self.assertEqual({hit.session_id for hit in self.store.search("three")} - {damaged}, {whole})
 
-    def test_what_is_intact_of_a_damaged_session_can_be_saved(self) -> None:
+    def test_the_intact_part_of_a_damaged_session_can_be_salvaged(self) -> None:
         session_id = self.session()
         digest = self.store.put_blob(session_id, b"blob")
         self.change("UPDATE events SET data = '{' WHERE place = (1 << 32) + 2")
@@ -438,7 +438,7 @@ class SqliteTest(unittest.TestCase):
         self.addCleanup(db.close)
         return db
 
-    def test_what_is_deleted_cannot_be_found_in_the_files(self) -> None:
+    def test_deleted_content_is_not_in_the_files(self) -> None:
         session_id, other = self.store.create_session(), self.store.create_session()
         self.store.append_events(session_id, [UserMessage("a zebra"), UserMessage("a horse")])
         self.store.append_event(other, UserMessage("another zebra"))
@@ -522,7 +522,7 @@ class SqliteTest(unittest.TestCase):
         return {files[name] for line in mine if (name := line[5].rpartition(":")[2]) in files}
 
     @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
-    def test_what_a_forked_child_appends_stays_although_its_parent_ended_and_others_closed_the_file(self) -> None:
+    def test_events_appended_by_a_forked_child_survive_its_parent_and_closed_files(self) -> None:
         session_id = self.session()
         with Process(
             [sys.executable, "-c", _FORKING, str(self.path), session_id], stdin=-1, stdout=-1, text=True, cwd=ROOT

@@ -251,7 +251,7 @@ class OnSqlite(SumsContract):
             db.execute("UPDATE sessions SET summary = NULL WHERE id = ?", (session_id,))
             db.execute("UPDATE events SET data = 'x' WHERE data LIKE '%to be damaged%'")
 
-    def test_what_a_version_that_leaves_it_in_the_index_deletes_is_noticed_within_a_minute(self) -> None:
+    def test_deletions_that_leave_the_index_are_detected_within_a_minute(self) -> None:
         for name in ("one", "two"):
             self.add(name, 1.0, "ci")
         self.compare()
@@ -305,7 +305,7 @@ class OnPostgres(OnServer):
             cursor = db.execute(command, values)  # type: ignore[arg-type]
             return cursor.fetchall() if cursor.description else []
 
-    def test_what_a_version_that_keeps_no_sums_deletes_changes_and_replaces_counts_in_the_next_report(self) -> None:
+    def test_changes_by_a_version_without_sums_count_in_the_next_report(self) -> None:
         for name in ("one", "two", "three"):
             self.add(name, 1.0, "ci")
         self.add("child", 1.0, parent="one")
@@ -365,7 +365,7 @@ class OnRedis(OnServer):
 
         return redis.Redis.from_url(self.url.partition("?")[0])
 
-    def test_what_a_version_that_keeps_no_sums_deletes_changes_and_replaces_counts_within_a_minute(self) -> None:
+    def test_changes_by_a_version_without_sums_count_within_a_minute(self) -> None:
         for name in ("one", "two", "three"):
             self.add(name, 1.0, "ci")
         self.add("child", 1.0, parent="one")

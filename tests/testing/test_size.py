@@ -17,7 +17,7 @@ class Sizes(unittest.TestCase):
                 self.assertEqual(cases, list(range(cases[0], 20, step)))
                 self.assertLess(cases[0], step)
 
-    def test_of_inherited_tests_readmes_size_runs_those_that_are_named_and_skips_no_other(self) -> None:
+    def test_the_small_size_runs_only_the_named_inherited_tests(self) -> None:
         class Base(unittest.TestCase):
             def test_named(self) -> None:
                 pass

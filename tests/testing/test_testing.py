@@ -266,7 +266,7 @@ class EmittedTest(unittest.TestCase):
         done = run_tests(self.folder, test.name)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_what_cannot_be_a_test_is_refused(self):
+    def test_an_invalid_test_is_refused(self):
         with self.assertRaisesRegex(OptionsError, "no recorded requests"):
             emit_test([], "x.py")
 

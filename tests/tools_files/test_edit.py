@@ -66,7 +66,7 @@ class Editing(ScratchCase):
         self.assertTrue((self.root / "link").is_symlink())
         self.assertEqual((file.read_text(), stat.S_IMODE(file.stat().st_mode)), ("y", 0o700))
 
-    def test_what_is_no_text_or_too_large_or_missing_is_refused(self) -> None:
+    def test_files_that_are_binary_too_large_or_missing_are_refused(self) -> None:
         self.write("binary", b"\x7fELF\0\0")
         self.write("large", "x" * 101)
         for path, error, words in (

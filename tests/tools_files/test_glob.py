@@ -151,7 +151,7 @@ class Trees(ScratchCase):
         (Path(os.fsdecode(os.fsencode(self.root) + b"/\xff.py"))).touch()
         self.assertEqual(self.call(GlobTool(), pattern="*.py")["matches"], ["\udcff.py"])
 
-    def test_what_is_no_folder_is_refused_and_what_cannot_be_listed_is_passed_over(self) -> None:
+    def test_a_root_that_is_no_folder_is_refused_and_unreadable_folders_are_skipped(self) -> None:
         self.write("f")
         with self.assertRaisesRegex(NotADirectoryError, "is a file"):
             self.call(GlobTool(), pattern="*", root="f")
@@ -174,7 +174,7 @@ class Trees(ScratchCase):
         self.assertEqual(self.call(GlobTool(), pattern="**")["matches"], ["f"])
         subprocess.run(["rm", "-rf", str(self.root)], check=True)
 
-    def test_what_rules_keep_from_being_read_is_not_shown(self) -> None:
+    def test_files_that_rules_deny_are_not_shown(self) -> None:
         self.write_all(["a", "secret/b", "c"])
         asked: list[str] = []
 

@@ -197,7 +197,7 @@ class Searching(ScratchCase):
                 with self.subTest(query=query):
                     self.assertEqual([line for _, line, _ in self.lines(query=query)], lines)
 
-    def test_what_rules_keep_from_being_read_is_not_shown(self) -> None:
+    def test_files_that_rules_deny_are_not_shown(self) -> None:
         self.write("a", "password\n")
         self.write("secret/b", "password\n")
         for mode, key in (("content", "matches"), ("files", "files"), ("count", "counts")):

@@ -93,7 +93,7 @@ class Opening(ScratchCase):
         with self.assertRaisesRegex(ToolError, "a link"), open_file(path.real):
             pass
 
-    def test_what_is_no_regular_file_is_refused_at_once(self) -> None:
+    def test_special_files_are_refused_at_once(self) -> None:
         os.mkfifo(self.root / "pipe")
         with socket.socket(socket.AF_UNIX) as listener:
             here = os.getcwd()

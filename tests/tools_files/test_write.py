@@ -63,7 +63,7 @@ class Writing(ScratchCase):
         self.assertIn("2 names", output["note"])
         self.assertEqual((self.root / "g").read_text(), "old")
 
-    def test_what_cannot_be_written_changes_nothing(self) -> None:
+    def test_a_failed_write_changes_nothing(self) -> None:
         self.write("file", "old")
         for path, content, error, words in (
             ("file/below", "x", NotADirectoryError, "is a file, not a folder"),

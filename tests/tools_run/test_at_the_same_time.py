@@ -46,7 +46,7 @@ class OnCopies(WorkspaceTestCase):
             thread.join()
         return found[0]
 
-    def test_what_another_command_wrote_meanwhile_stays_and_a_note_names_it(self) -> None:
+    def test_files_written_by_another_command_meanwhile_are_kept_and_named_in_a_note(self) -> None:
         result = self.run_beside(
             "echo first >> changed; echo first > new; rm gone; echo first > mine", "echo second | tee changed new gone"
         )
@@ -99,7 +99,7 @@ class InTheBackground(WorkspaceTestCase):
         names = sorted(path.name for path in (self.workspace / "sub").iterdir())
         self.assertEqual(names, [".git.from-sandbox", ".git.from-sandbox-2"])
 
-    def test_what_was_there_before_both_stays(self) -> None:
+    def test_files_older_than_both_commands_are_kept(self) -> None:
         (self.workspace / "sub/.git").mkdir(parents=True)
         shells = [self.start(f"touch {name}; sleep 1000") for name in ("one", "two")]
         for name in ("one", "two"):
@@ -121,7 +121,7 @@ class InTheBackground(WorkspaceTestCase):
         notes = " ".join(BashOutputTool().run_sync({"shell_id": shell}, self.ctx)["notes"])
         self.assertIn("is now", notes)
 
-    def test_what_a_command_made_inside_of_a_repository_is_set_aside_out_of_it(self) -> None:
+    def test_files_that_a_command_created_inside_a_repository_are_moved_out_of_it(self) -> None:
         (self.workspace / ".git/hooks").mkdir(parents=True)
         rules = Services({CommandRules: Rules(git_writes=True)})
         self.ctx = ToolContext(cwd=str(self.workspace), services=rules)

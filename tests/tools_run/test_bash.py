@@ -163,14 +163,14 @@ class Output(WorkspaceTestCase):
         self.assertEqual(list((session_dir / "outputs").iterdir()), [])
 
     @full_size
-    def test_of_a_flood_the_beginning_is_masked_and_kept(self) -> None:
+    def test_the_beginning_of_a_flood_of_output_is_masked_and_kept(self) -> None:
         ctx = ToolContext(cwd=str(self.workspace), services=Services({Secrets: Secrets(lambda text: text)}))
         command = f"head -c {MAX_MASKED_BYTES + 5} /dev/zero"
         result = BashTool(max_output_bytes=100).run_sync({"command": command, "timeout_s": 300}, ctx)
         self.assertEqual(Path(result["stdout_file"]).stat().st_size, MAX_MASKED_BYTES)
         self.assertIn(f"its first {MAX_MASKED_BYTES:,} bytes are in ", " ".join(result["notes"]))
 
-    def test_what_writes_too_much_is_ended_and_the_file_stops_at_the_limit(self) -> None:
+    def test_a_command_that_writes_too_much_is_ended_at_the_limit(self) -> None:
         result = self.bash("yes", max_file_bytes=3_000_000)
         self.assertIn("wrote more", " ".join(result["notes"]))
         self.assertEqual(Path(result["stdout_file"]).stat().st_size, 3_000_000)

@@ -179,7 +179,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertIn("can rename an existing folder", " ".join(result["notes"]))
         self.assertEqual(self.confined("mv moved again && cat again/f")["stdout"], "x")
 
-    def test_what_is_hidden_is_read_in_no_way(self) -> None:
+    def test_hidden_files_cannot_be_read_in_any_way(self) -> None:
         (self.workspace / "secrets/deep").mkdir(parents=True)
         for name in (".env", "secrets/key", "secrets/deep/k2"):
             (self.workspace / name).write_text("swordfish")
@@ -194,7 +194,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertNotIn("swordfish", result["stdout"] + result["stderr"])
         self.assertEqual((self.workspace / ".env").read_text(), "swordfish")
 
-    def test_what_is_protected_is_written_by_no_other_name_of_it_either(self) -> None:
+    def test_protected_files_cannot_be_written_by_another_name_either(self) -> None:
         (self.workspace / ".npmrc").write_text("mine")
         os.link(self.workspace / ".npmrc", self.workspace / "other")
         result = BashTool(sandbox="require").run_sync(
@@ -229,7 +229,7 @@ class OnDisk(WorkspaceTestCase):
         self.addCleanup(close_run, again)
         self.assertEqual(tool.run_sync({"command": f"cat /tmp/{name}"}, again)["stdout"], "")
 
-    def test_what_tools_write_to_caches_is_the_runs_own(self) -> None:
+    def test_caches_that_tools_write_belong_to_the_run(self) -> None:
         home = self.workspace.parent / "home"
         (home / ".cache").mkdir(parents=True)
         (home / ".cache/old").write_text("old\n")

@@ -113,7 +113,7 @@ class TypedFunctions(unittest.TestCase):
         names = ("path", "make", "args", "kwargs", "value", "name", "input", "function")
         self.assertEqual(look.run_sync({name: name[0] for name in names}, ToolContext()), "pmakvnif")
 
-    def test_what_is_of_no_such_type_is_refused_before_the_function_runs(self) -> None:
+    def test_arguments_of_another_type_are_refused_before_the_function_runs(self) -> None:
         for annotation, value in (
             (tuple[int, str], [1]),
             (tuple[int, str], [1, "a", "b"]),
@@ -128,7 +128,7 @@ class TypedFunctions(unittest.TestCase):
             with self.subTest(str(annotation)), self.assertRaises(OptionsError):
                 arrives_as(annotation, 1)
 
-    def test_what_a_function_returns_is_json(self) -> None:
+    def test_the_return_value_of_a_function_becomes_json(self) -> None:
         @tool
         def draw() -> Any:
             "Draw."

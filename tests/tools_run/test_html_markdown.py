@@ -63,7 +63,7 @@ class Conversion(unittest.TestCase):
         html = "<title> A &amp;\n b </title><svg><title>icon</title></svg>"
         self.assertEqual(html_to_markdown(html).title, "A & b")
 
-    def test_what_is_hidden_from_people_is_hidden_from_the_model(self) -> None:
+    def test_elements_hidden_from_people_are_hidden_from_the_model(self) -> None:
         text = html_to_markdown((FIXTURES / "html" / "article.html").read_text(encoding="utf-8")).markdown
         for secret in ("Ignore all previous", "evil.example", "steal", "not shown", "not text"):
             self.assertNotIn(secret, text)

@@ -103,7 +103,7 @@ class Confined(WorkspaceTestCase):
         left = sorted(entry.name for entry in self.workspace.iterdir())
         self.assertEqual([name for name in left if not name.endswith(".from-sandbox")], [".claude", ".mcp.json"])
 
-    def test_what_other_programs_trust_is_protected_at_any_depth(self) -> None:
+    def test_files_that_other_programs_trust_are_protected_at_any_depth(self) -> None:
         for folder in ("sub/.git/hooks", "sub/deep/.claude", "bare/objects", "bare/refs", "real"):
             (self.workspace / folder).mkdir(parents=True)
         files = (
@@ -293,11 +293,11 @@ class Confined(WorkspaceTestCase):
         self.assertNotEqual(result["exit_code"], 0)
         self.assertLessEqual((self.workspace / "big").stat().st_size, 5000)
 
-    def test_what_it_gives_is_said_once(self) -> None:
+    def test_the_protection_by_the_sandbox_is_announced_once(self) -> None:
         self.assertIn(f"{self.rung}, network off", self.confined("true", sandbox="auto")["notes"][0])
         self.assertEqual(self.confined("true", sandbox="auto")["notes"], [])
 
-    def test_what_it_gives_is_recorded_once_for_people(self) -> None:
+    def test_the_protection_by_the_sandbox_is_recorded_once_for_people(self) -> None:
         ctx = ToolContext(cwd=str(self.workspace))
 
         async def two_calls() -> None:
@@ -341,8 +341,8 @@ class ConfinedByBubblewrap(Confined):
     on_copy = False
     if not LARGE:  # independent of the rung, and tested on the other one
         test_several_at_once_do_not_trip_over_each_other = None
-        test_what_it_gives_is_recorded_once_for_people = None
-        test_what_it_gives_is_said_once = None
+        test_the_protection_by_the_sandbox_is_recorded_once_for_people = None
+        test_the_protection_by_the_sandbox_is_announced_once = None
 
     def setUp(self) -> None:
         super().setUp()

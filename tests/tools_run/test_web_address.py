@@ -41,7 +41,7 @@ class UrlTable(unittest.TestCase):
     def test_the_table_is_long_enough(self) -> None:
         self.assertGreaterEqual(len(ROWS), 80)
 
-    def test_what_is_to_be_refused_is_refused_before_anything_is_sent(self) -> None:
+    def test_refused_addresses_are_refused_before_anything_is_sent(self) -> None:
         for row in ROWS:
             with self.subTest(**row):
                 self.assertEqual(len(self.fetch(row)), 0 if row["expect"] == "refuse" else 1)

@@ -229,7 +229,7 @@ class LivePage(unittest.TestCase):
         page.reload()
         page.locator("img.picture").wait_for()
 
-    def test_what_was_sent_before_the_connection_broke_is_sent_once(self):
+    def test_a_message_sent_before_the_connection_broke_is_sent_once(self):
         self.serve("Done.", "Again.")
         page = self.open()
         session_id = self.start(page)

@@ -231,7 +231,7 @@ class WorkflowCommand(CommandCase):
         self.assertEqual((code, events[0]["type"], events[-1]["type"]), (FAILED, "system.init", "result"))
         self.assertEqual([each["outcome"] for each in events if each["type"] == "tool.result"], ["denied"])
 
-    def test_what_names_no_workflow_or_wrong_arguments_is_wrong_usage(self) -> None:
+    def test_an_unknown_workflow_or_wrong_arguments_are_usage_errors(self) -> None:
         for name, words in (
             ("review", ("most=1",)),
             ("review", ("repository",)),

@@ -87,7 +87,7 @@ class Steps(FlowCase):
         self.assertEqual(again.output, last.output)
         self.assertEqual(self.effects, ["list", "publish"])
 
-    async def test_what_a_body_sees_of_time_and_chance_is_the_same_in_every_run(self) -> None:
+    async def test_time_and_chance_are_the_same_in_every_run_of_a_body(self) -> None:
         seen: list[Any] = []
 
         @workflow

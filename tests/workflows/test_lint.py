@@ -202,7 +202,7 @@ def checked(body: str, head: str = HEAD) -> list[str]:
 
 
 class LintTest(unittest.TestCase):
-    def test_what_differs_in_a_replay_is_found_by_whatever_name_it_goes_and_nothing_else(self) -> None:
+    def test_nondeterministic_calls_are_found_under_any_name_and_nothing_else(self) -> None:
         for body, kinds in drawn(BODIES, 2):
             with self.subTest(body):
                 self.assertEqual(checked(body), sorted(kinds.split()))

@@ -56,7 +56,7 @@ RAISED: list[BaseException] = [SystemExit(3), Odd("odd"), GeneratorExit(), StopI
 
 
 class Refused(FlowCase):
-    async def test_what_cannot_be_asked_for_ends_the_run_with_a_sentence(self) -> None:
+    async def test_an_invalid_request_of_a_body_ends_the_run_with_a_sentence(self) -> None:
         for number, (ask, words) in enumerate(REFUSED):
 
             @workflow

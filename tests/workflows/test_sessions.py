@@ -277,7 +277,7 @@ class Replays(unittest.IsolatedAsyncioTestCase):
         await body(asks=True).run(options=self.options, session="s")
         self.assertTrue((await body(asks=False).replay("s", options=self.options)).ok)
 
-    async def test_of_two_waits_the_first_wins_in_every_run(self) -> None:
+    async def test_the_first_of_two_waits_wins_in_every_run(self) -> None:
         @workflow(name="race")
         async def race(flow: Flow) -> list[Any]:
             winner = await flow.first(flow.wait_for("paid"), flow.sleep(60))

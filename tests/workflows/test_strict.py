@@ -32,7 +32,7 @@ READS: dict[str, Callable[[], object]] = {
 
 
 class Strict(FlowCase):
-    async def test_what_reads_clock_chance_files_or_network_fails_the_body_and_names_what_to_use(self) -> None:
+    async def test_reading_clock_chance_files_or_network_fails_the_body_with_the_function_to_use(self) -> None:
         for number, (instead, read) in enumerate(READS.items()):
 
             @workflow
@@ -45,7 +45,7 @@ class Strict(FlowCase):
             self.assertIn(instead.strip(), str(caught.exception))
             self.assertIn("test_strict.py:", str(caught.exception))
 
-    async def test_what_the_flow_gives_and_what_steps_do_is_let_pass(self) -> None:
+    async def test_functions_of_the_flow_and_code_in_steps_are_allowed(self) -> None:
         def read(name: str) -> int:
             time.time()
             with tempfile.TemporaryFile() as file:

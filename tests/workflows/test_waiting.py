@@ -177,7 +177,7 @@ class Changes(FlowCase):
         self.assertEqual((await count.run(options=self.options(), session="s")).output, 9)
         self.assertEqual(len(self.effects), 9)
 
-    async def test_what_a_workflow_publishes_is_read_without_running_it(self) -> None:
+    async def test_values_published_by_a_workflow_are_read_without_running_it(self) -> None:
         @workflow
         async def work(flow: Flow) -> None:
             for done in (1, 2):

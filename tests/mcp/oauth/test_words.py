@@ -213,7 +213,7 @@ class RequestTest(unittest.TestCase):
             with self.subTest(data), self.assertRaises(McpAuthError):
                 read_registration(201, data, "https://i", "http://l")
 
-    def test_what_is_a_token_and_what_is_not(self) -> None:
+    def test_valid_tokens_are_accepted_and_others_refused(self) -> None:
         def read(data: dict[str, Any], before: Tokens | None = None) -> Tokens:
             return read_tokens(200, data, "https://i", now=100.0, before=before, scope="asked", sent_secrets=["secret"])
 
