@@ -5,6 +5,7 @@
 const reader = { blocks: new Map(), calls: new Map(), open: new Map(), last: null };
 const MARKS = { ok: "✓", error: "✗", denied: "⊘", cancelled: "■", unknown: "?" };
 const MAX_PART = 20000;
+const MAX_GROUP = 50;
 
 // Invisible characters and those that change the text direction are shown as escapes, except letter joiners.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff0-\uffff\u{e0000}-\u{e0fff}]/gu;
@@ -122,12 +123,19 @@ function remember(event, node) {
 // The container of an event: for a subagent's event, the call that started the subagent.
 function place(event) {
   const call = event.parent_tool_use_id ? reader.calls.get(event.parent_tool_use_id) : null;
-  if (!call) return byId("conversation");
-  if (!call.children) {
+  if (call && !call.children) {
     call.children = make("div", "children");
     call.node.append(call.children);
   }
-  return call.children;
+  return group(call?.children ?? byId("conversation"));
+}
+
+// The last group of blocks, which is not full. A browser looks at each child of what it scrolls for every frame, also at
+// those far away: with groups, there are few.
+function group(container) {
+  const last = container.lastElementChild;
+  if (last && last.childElementCount < MAX_GROUP) return last;
+  return container.appendChild(make("div", "group"));
 }
 
 function note(event, text, kind = "note") {
@@ -291,6 +299,7 @@ function readOn(events) {
 
 // Hide elements without a matching event; without a filter, show all.
 function filterReader(shown, isWhole) {
+  byId("conversation").classList.toggle("filtered", !isWhole);
   const kept = new Set(shown.map((event) => reader.blocks.get(event.seq)));
   for (const node of byId("conversation").querySelectorAll(".block")) {
     node.hidden = !isWhole && !kept.has(node) && ![...node.querySelectorAll(".block")].some((inner) => kept.has(inner));

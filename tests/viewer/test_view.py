@@ -220,7 +220,7 @@ class BrowserTest(unittest.TestCase):
         ).wait_for()  # folded content is filled after the click, on the browser's `toggle` event
         self.assertEqual(refused.locator(".removed").text_content().strip(), "- one")
         self.assertIn("refused by user: a person said no", refused.text_content())
-        task = page.locator("#conversation > .block > details.call").nth(1)
+        task = page.locator("#conversation > .group > .block > details.call").nth(1)
         task.locator("summary").first.click()
         task.locator(".children").filter(has_text="from below").wait_for()
         task.locator(".children details.call summary").click()
@@ -345,6 +345,23 @@ class BrowserTest(unittest.TestCase):
         page.keyboard.press("e")
         self.assertEqual(page.locator("#count").inner_text(), "9999 of 9999 events")
         self.assertLess(page.locator(".row").count(), 200, "only the visible part is in the page")
+
+    def test_a_browser_scrolls_few_groups_and_finds_and_filters_what_is_far_away_in_them(self):
+        store, session_id = session(steps=300, text="plain words")
+        far = 7 * 200 + 3
+        page = self.open(store, session_id, fragment=f"#{far}")
+        blocks = page.locator(".block").count()
+        self.assertGreater(blocks, 500)
+        self.assertLess(page.locator("#conversation > *").count(), blocks / 40)
+        top = page.locator(".block.chosen").bounding_box()["y"]
+        box = page.locator("#conversation").bounding_box()
+        self.assertTrue(box["y"] <= top <= box["y"] + box["height"], (top, box))
+        page.fill("#search", "done")
+        page.wait_for_function("document.querySelectorAll('.block:not([hidden])').length === 1")
+        conversation = page.locator("#conversation")
+        self.assertEqual(
+            conversation.evaluate("node => node.scrollHeight - node.clientHeight"), 0, "hidden groups take no room"
+        )
 
     def test_a_served_page_shows_events_as_they_come_also_behind_a_ticket_and_a_lost_connection(self):
         store, session_id = session()
