@@ -25,6 +25,8 @@ from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
 from .tool_output import has_more_text, plain_output, plain_value, shrink_output, store_result
 
+# Most of them take a thread; an answer may have thousands of calls.
+MAX_AT_ONCE = 64
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 STILL_RUNNING = (
     "The run was interrupted while this call was running, and the call did not end when it was told to: it may go on, "
@@ -136,13 +138,13 @@ def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
     group: list[ToolUse] = []
     for use in calls:
         parallel = use.name in run.agent.tools and run.agent.tools.get(use.name).parallel
-        if group and not parallel:
+        if group and (not parallel or len(group) == MAX_AT_ONCE):
             yield group
             group = []
-        group.append(use)
-        if not parallel:
-            yield group
-            group = []
+        if parallel:
+            group.append(use)
+        else:
+            yield [use]
     if group:
         yield group
 

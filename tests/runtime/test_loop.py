@@ -8,6 +8,7 @@ from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotF
 from openagentic_sdk.events import UserAnswer
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.kernel.tool_step import MAX_AT_ONCE
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -193,6 +194,24 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         calls = [{"name": "slow", "arguments": {"text": text}} for text in ("first", "second")]
         events = await events_of("hi", options_for([{"tool_calls": calls}, "Done."], tools=[slow]))
         self.assertEqual([e.output for e in events if e.type == "tool.result"], ["first", "second"])
+
+    async def test_the_calls_of_one_answer_that_run_together_are_few_however_many_it_has(self):
+        running, most = 0, 0
+
+        @tool(effect="read")
+        async def busy() -> str:
+            """Count the calls that run now."""
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return "done"
+
+        calls = [{"name": "busy"}] * (2 * MAX_AT_ONCE + 1)
+        events = await events_of("hi", options_for([{"tool_calls": calls}, "Done."], tools=[busy]))
+        self.assertEqual([e.output for e in events if e.type == "tool.result"], ["done"] * len(calls))
+        self.assertLessEqual(most, MAX_AT_ONCE)
 
     async def test_prompts_of_an_async_iterable_run_one_after_the_other_on_one_session(self):
         async def prompts():
