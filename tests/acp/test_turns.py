@@ -123,7 +123,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
         editor.notify("session/cancel", sessionId=session_id)
         self.assertEqual(await editor.take_turn(session_id), "end_turn")
 
-    async def test_a_prompt_right_behind_a_cancel_is_a_turn_of_its_own(self) -> None:
+    async def test_a_prompt_right_after_a_cancel_is_a_turn_of_its_own(self) -> None:
         editor = Editor([{"tool_calls": [TOUCH]}, "Two."])
         session_id = await editor.start()
         first = editor.prompt(session_id)
@@ -317,7 +317,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(kinds[0], ["allow_once", "allow_always", "reject_once", "reject_once"])
         self.assertEqual(kinds[2][0], "allow_once")
 
-    async def test_a_file_that_is_replaced_is_shown_as_it_was(self) -> None:
+    async def test_a_file_that_is_replaced_is_shown_with_its_old_content(self) -> None:
         write = {"name": "Write", "arguments": {"file_path": "a.txt", "content": "new\n", "overwrite": True}}
         editor, _, _ = await self._asked(READ, write, answer=choose("yes")({}))
         session_id = editor.messages[1]["result"]["sessionId"]

@@ -830,7 +830,7 @@ class Hooks(IsolatedAsyncioTestCase):
 
 
 class Streams(IsolatedAsyncioTestCase):
-    async def test_text_comes_in_pieces_and_the_result_behind_it(self) -> None:
+    async def test_text_comes_in_pieces_and_the_result_after_it(self) -> None:
         agent = scripted("It is paid and sent.")
         async with agent.stream("Where?") as stream:
             pieces = [text async for text in stream.text()]

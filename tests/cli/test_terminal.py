@@ -37,7 +37,7 @@ class Printable(unittest.TestCase):
             with self.subTest(shown):
                 self.assertEqual(printable(text), shown)
 
-    def test_text_of_any_language_stays_as_it_is(self) -> None:
+    def test_text_of_any_language_stays_unchanged(self) -> None:
         for text in HARMLESS:
             with self.subTest(text):
                 self.assertEqual(printable(text), text)

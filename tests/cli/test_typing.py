@@ -131,7 +131,7 @@ for number in sys.argv[1:]:
 class Dying(unittest.TestCase):
     @full_size
     @unittest.skipIf(sys.platform == "win32", "Windows has no such terminals")
-    def test_a_signal_that_ends_the_process_leaves_the_terminal_as_it_was(self) -> None:
+    def test_a_signal_that_ends_the_process_restores_the_terminal(self) -> None:
         numbers = ["SIGQUIT", "SIGXCPU", "SIGTERM", "SIGHUP"]
         done = subprocess.run([sys.executable, "-c", _DYING, *numbers], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual(done.stdout.splitlines(), [f"{number} True" for number in numbers], done.stderr)
@@ -337,7 +337,7 @@ class Rows(unittest.TestCase):
             self.assertEqual(colour_depth(environ), depth)
         self.assertEqual(len({codes("added", depth) for depth in (16, 256, TRUE_COLOUR)}), 3)
 
-    def test_rows_below_are_taken_away_before_text_and_drawn_behind_it_in_one_write(self) -> None:
+    def test_rows_below_are_taken_away_before_text_and_drawn_after_it_in_one_write(self) -> None:
         screen, out = self.screen()
         screen.show_below(["status"])
         out.truncate(0)

@@ -183,7 +183,7 @@ class WhatIfTest(unittest.TestCase):
                 self.assertEqual(asyncio.run(find_flip(count, passes)), place)
                 self.assertLessEqual(len(tried), 2 + (count - 1).bit_length())
 
-    def test_flags_that_a_what_if_cannot_honour_are_refused_and_the_session_stays_as_it_is(self):
+    def test_flags_that_a_what_if_cannot_honour_are_refused_and_the_session_stays_unchanged(self):
         with tempfile.TemporaryDirectory() as folder:
             module = f"kept_{Path(folder).name.replace('-', '_')}"
             Path(folder, f"{module}.py").write_text(AGENT)

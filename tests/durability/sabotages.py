@@ -370,7 +370,7 @@ SABOTAGES = (
         "sessions/rebuild.py",
         "        self._by_call = {call_id: block for block in view for call_id in block.calls}\n",
         "",
-        ("tests.sessions.test_rebuild.OperationsTest.test_a_result_behind_a_rewind_is_that_of_the_call_in_view",),
+        ("tests.sessions.test_rebuild.OperationsTest.test_a_result_after_a_rewind_is_that_of_the_call_in_view",),
     ),
     Sabotage(
         "the error of an abandoned writer says that it can be retried",

@@ -115,7 +115,7 @@ class CorruptionTest(SceneTest):
                 lines = [*self.lines[:index], edited, *self.lines[index + 1 :]]
                 self.assert_damaged(lines, index + 1, (kind,), "edited")
 
-    def test_a_line_that_a_program_wrote_anew_is_edited_and_no_older_tools(self) -> None:
+    def test_a_line_that_a_program_rewrote_is_edited_and_no_older_tools(self) -> None:
         anew = json.dumps(json.loads(self.lines[4]), sort_keys=True).encode() + b"\n"
         self.assert_damaged([*self.lines[:4], anew, *self.lines[5:]], 5, ("checksum",), "edited")
 
@@ -182,7 +182,7 @@ class CorruptionTest(SceneTest):
         self.assert_damaged(mixed, half + 1, kinds, "line ends")
         self.assertEqual(salvage(self.store, "s").events, len(self.lines))
 
-    def test_a_log_that_was_saved_in_another_form_is_no_torn_tail_and_stays_as_it_is(self) -> None:
+    def test_a_log_that_was_saved_in_another_form_is_no_torn_tail_and_stays_unchanged(self) -> None:
         text = b"".join(self.lines).decode()
         array = json.dumps([json.loads(line) for line in self.lines])
         for content in (
@@ -218,7 +218,7 @@ class CorruptionTest(SceneTest):
             store.read_events("t")
         self.assertEqual((caught.exception.seq, caught.exception.kind), (5, "hole"))
 
-    def test_a_foreign_line_behind_the_end_is_read_when_an_older_tool_wrote_it_and_refused_otherwise(self) -> None:
+    def test_a_foreign_line_after_the_end_is_read_when_an_older_tool_wrote_it_and_refused_otherwise(self) -> None:
         content = b"".join(self.lines)
         self.path.write_bytes(content + b'{"type": "user.message", "text": "by hand"}\n')
         events = self.store.read_events("s")
@@ -229,7 +229,7 @@ class CorruptionTest(SceneTest):
             self.store.open_writer("s")
         self.assertEqual((caught.exception.seq, caught.exception.kind), (len(self.lines) + 1, "json"))
 
-    def test_a_damaged_end_keeps_writers_out_and_the_file_as_it_is(self) -> None:
+    def test_a_damaged_end_keeps_writers_out_and_the_file_unchanged(self) -> None:
         content = b"".join(self.lines).replace(b"done 3", b"gone 3")
         self.path.write_bytes(content)
         with self.assertRaises(LogCorruptError):
@@ -327,7 +327,7 @@ class CorruptionTest(SceneTest):
             ):
                 self.assertIn(main([*words.split(), "--store", str(self.store.root_dir)]), (0, 1))
 
-    def test_intact_events_behind_the_damage_are_counted_and_kept_as_records_on_request(self) -> None:
+    def test_intact_events_after_the_damage_are_counted_and_kept_as_records_on_request(self) -> None:
         total = len(self.lines)
         edited = self.lines[4].replace(b'"type":"', b'"type":"x', 1)
         for lines, behind in (

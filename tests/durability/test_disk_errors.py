@@ -121,7 +121,7 @@ class DiskErrorTest(SceneTest):
                 self.store.open_writer("s").close()
         self.assertEqual(verify_session(self.store, "s").problems, ())
 
-    def test_a_write_that_cannot_be_taken_back_gives_the_handle_up(self) -> None:
+    def test_a_write_that_cannot_be_undone_gives_the_handle_up(self) -> None:
         writer, disk = self.open_with_fault("write", "torn ENOSPC")
         disk.also = "ftruncate"
         with self.assertRaises(StorageError) as caught:
@@ -130,7 +130,7 @@ class DiskErrorTest(SceneTest):
         writer.close()
         self.assert_goes_on([])
 
-    def test_an_interrupted_append_is_taken_back(self) -> None:
+    def test_an_interrupted_append_is_undone(self) -> None:
         writer, _ = self.open_with_fault("write", "Ctrl-C")
         with self.assertRaises(KeyboardInterrupt):
             writer.append([UserMessage("interrupted")])

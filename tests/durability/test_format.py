@@ -97,7 +97,7 @@ class EnvelopeTest(SceneTest):
                 writer.append(batch)
         self.assertEqual(self.path.read_bytes(), (self.store.session_dir("t") / "events.jsonl").read_bytes())
 
-    def test_hostile_text_comes_back_as_it_was(self) -> None:
+    def test_hostile_text_is_returned_unchanged(self) -> None:
         events: list[Event] = [UserMessage(text) for text in HOSTILE_TEXTS]
         events += [ToolResult("c", {text: [text, {"crc": text}]}) for text in HOSTILE_TEXTS[:-1]]
         stored = self.write([[event] for event in events])

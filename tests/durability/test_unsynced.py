@@ -201,7 +201,7 @@ class UnsyncedTest(SceneTest):
         self.store.scrub("s")
         self.assertEqual(len(self.marks()), 1)
 
-    def test_a_session_whose_name_could_not_be_synced_is_made_anew(self) -> None:
+    def test_a_session_whose_name_could_not_be_synced_is_created_again(self) -> None:
         with self.disk.refusing("fsync_folder"), self.assertRaises(StorageError):
             self.fickle.create_session(session_id="new")
         self.assertFalse(self.store.session_exists("new"))
@@ -213,14 +213,14 @@ class UnsyncedTest(SceneTest):
         with self.assertRaises(SessionExistsError):
             self.fickle.create_session(session_id="new")
 
-    def test_a_deletion_that_could_not_be_synced_is_done_anew(self) -> None:
+    def test_a_deletion_that_could_not_be_synced_is_repeated(self) -> None:
         with self.disk.refusing("fsync_folder"), self.assertRaises(StorageError):
             self.fickle.delete_session("s")
         self.fickle.delete_session("s")
         with self.assertRaises(SessionNotFoundError):
             self.store.read_events("s")
 
-    def test_a_blob_that_could_not_be_synced_is_written_anew(self) -> None:
+    def test_a_blob_that_could_not_be_synced_is_written_again(self) -> None:
         for refused in ("fdatasync", "fsync_folder"):
             with self.disk.refusing(refused), self.assertRaises(StorageError):
                 self.fickle.put_blob("s", b"data")

@@ -110,7 +110,7 @@ class WhatIf(unittest.TestCase):
         self.assertTrue(report.ok, report.to_dict())
         self.assertNotEqual(report.runs[0].session_id, self.session)
 
-    def test_only_the_calls_behind_the_fork_count(self) -> None:
+    def test_only_the_calls_after_the_fork_count(self) -> None:
         seq = next(e.seq for e in self.store.read_events(self.session) if e.type == "tool.result")
         suite = Suite(
             name="shop",

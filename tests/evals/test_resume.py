@@ -139,7 +139,7 @@ class Resume(unittest.TestCase):
         self.assertTrue(again.ok, again.to_dict())
 
     @full_size
-    def test_from_every_place_where_a_process_can_die_the_eval_comes_to_the_same_end(self) -> None:
+    def test_from_every_place_where_a_process_can_die_the_eval_ends_with_the_same_result(self) -> None:
         whole = MemorySessionStore()
         answers = [*TURNS, '{"reason": "It does.", "verdict": "pass", "score": 1}']
         scores = [Exact(text="There are 4 packs of tea."), Judge(rubric="Says how many.")]

@@ -24,7 +24,7 @@ class RecordedLogs(unittest.TestCase):
                         value = {name: known for name, known in value.items() if name in recorded}
                     self.assertEqual(value, recorded)
 
-    def test_every_call_of_every_prefix_has_exactly_one_result_right_behind_it(self) -> None:
+    def test_every_call_of_every_prefix_has_exactly_one_result_right_after_it(self) -> None:
         for folder in FOLDERS:
             events = read_log(folder)
             for length in range(len(events) + 1):

@@ -137,7 +137,7 @@ class QueueTest(FleetTest):
         self.assertEqual(begun, [high, low])
         self.assertEqual(self.status(later).state, "queued")
 
-    def test_runs_of_one_session_come_one_after_the_other_also_behind_one_that_is_parked(self) -> None:
+    def test_runs_of_one_session_come_one_after_the_other_also_after_one_that_is_parked(self) -> None:
         first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
         second = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s", priority=9))
         self.assertEqual(self.work(), [(first, "running"), (first, "waiting")])
@@ -147,7 +147,7 @@ class QueueTest(FleetTest):
         self.ended(first, second)
         self.assertEqual(list(self.payments()), ["a", "b"])
 
-    def test_a_prompt_that_is_queued_behind_a_question_ends_it_and_the_run_that_asked(self) -> None:
+    def test_a_prompt_that_is_queued_after_a_question_ends_it_and_the_run_that_asked(self) -> None:
         first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
         before = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s"))
         self.work()
@@ -568,7 +568,7 @@ class SlowStore(SqliteSessionStore):
 
 
 class LateOpeningTest(FleetTest):
-    def test_a_session_that_another_one_took_over_is_not_taken_back_by_the_run_that_made_it(self) -> None:
+    def test_a_session_that_another_one_took_over_is_not_reclaimed_by_the_run_that_created_it(self) -> None:
         store = SlowStore(Path(self.folder, "fleet.db"))
         self.addCleanup(store.close)
 

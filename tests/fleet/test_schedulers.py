@@ -69,7 +69,7 @@ class Scheduled(FleetTest):
 @unittest.skipUnless(sys.platform == "linux", "needs process groups")
 class KubernetesJobs(Scheduled):
     @full_size
-    def test_a_job_that_is_killed_at_each_point_and_started_anew_pays_once_at_most(self) -> None:
+    def test_a_job_that_is_killed_at_each_point_and_started_again_pays_once_at_most(self) -> None:
         for point in POINTS if LARGE else ("paid",):
             with self.subTest(killed=point):
                 run_id = self.pay(point)
@@ -110,7 +110,7 @@ class Celery(Scheduled, PostgresFleetTest):
         sent = self.start(PYTHON, "-m", "tests.fleet.schedulers.celery_jobs", *numbers, **self.names)
         self.assertEqual(sent.wait(), 0)
 
-    def test_workers_and_their_children_are_killed_and_every_run_comes_to_one_end(self) -> None:
+    def test_workers_and_their_children_are_killed_and_every_run_ends_once(self) -> None:
         rng = random.Random(3)
         runs = {f"k{number}": self.pay(f"k{number}", 0.3) for number in range(RUNS)}
         worker = self.celery_worker()

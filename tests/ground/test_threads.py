@@ -78,7 +78,7 @@ class KeptThreadsTest(unittest.IsolatedAsyncioTestCase):
         threads.close()
         self.assertEqual(self.left(), [])
 
-    async def test_a_thread_that_hangs_is_replaced_and_ends_behind_its_work(self):
+    async def test_a_thread_that_hangs_is_replaced_and_ends_after_its_work(self):
         threads, gate = self.keep(), threading.Event()
         hung = start_thread(lambda: (gate.wait(WAIT_S), threading.current_thread())[1], "openagentic-hung", keep=True)
         other = await run_in_thread(threading.current_thread, name="openagentic-other", keep=True)

@@ -326,7 +326,7 @@ class ConsentTest(ConfiguredCase):
         self.name(STDIO)
         self.assertEqual(self.one().state, "ready")
 
-    def test_a_refusal_stays_and_is_taken_back(self) -> None:
+    def test_a_refusal_is_kept_and_can_be_withdrawn(self) -> None:
         self.name(STDIO)
         entry = self.one().entry
         consents = self.home.consents

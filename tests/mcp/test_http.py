@@ -250,7 +250,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
 
     # --- sessions --------------------------------------------------------------------------------------------------------
 
-    async def test_a_session_that_the_server_forgot_is_begun_anew_and_the_call_is_made_once(self) -> None:
+    async def test_a_session_that_the_server_forgot_is_started_again_and_the_call_is_made_once(self) -> None:
         for status in ("404 Not Found", "400 Bad Request"):
             script = Script(LEGACY, session="one")
             tool = await self.tool(self.serve(script))
@@ -297,7 +297,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         tool = await self.tool(self.serve(Script(MODERN, tools_call=stream)))
         self.assertEqual(await tool.run({}, ToolContext()), "a cup")
 
-    async def test_a_server_that_asks_without_end_and_accepts_no_answer_holds_up_neither_a_call_nor_the_end(
+    async def test_a_server_that_asks_without_end_and_accepts_no_answer_blocks_neither_a_call_nor_the_end(
         self,
     ) -> None:
         def ask(connection: Connection, request: Request, message: Any) -> bool:

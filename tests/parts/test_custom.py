@@ -135,7 +135,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
         )
         self.assertEqual(newest_state(store, first.session_id), {"prompts": 2, "results": 1})
 
-    async def test_a_replay_has_the_state_and_a_replay_by_the_agent_keeps_it_anew(self):
+    async def test_a_replay_has_the_state_and_a_replay_by_the_agent_stores_it_again(self):
         class Insists(Tally):
             def may_end(self, answer):
                 return "Echo once more." if self.counts["results"] < 2 else None

@@ -282,7 +282,7 @@ class TrialsInTheLog(TrialTestCase):
         return list(self.files.iter_events(session_id))
 
     @full_size
-    def test_rewinding_files_takes_back_what_a_command_did(self) -> None:
+    def test_rewinding_files_undoes_what_a_command_did(self) -> None:
         command = "sed -i 's/one/two/' notes.txt && python3 -c 'open(\"made\", \"w\")'"
         events = self.calls(command, mode="acceptEdits")
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "two\n")

@@ -67,7 +67,7 @@ class TerminalStrings(WorkspaceTestCase):
                     shown = question_text(person.asked[0])
                     self.assertTrue(all(is_harmless(line) for line in shown.split("\n")), shown)
 
-    def test_plain_text_of_any_script_stays_as_it_is(self) -> None:
+    def test_plain_text_of_any_script_stays_unchanged(self) -> None:
         for text in ("ls -la", "grüße", "日本語", "Привет", "مرحبا", "a\\b", "e\u0301", "🙂"):
             with self.subTest(text):
                 self.assertEqual(visible(text), text)

@@ -37,7 +37,7 @@ class DocumentedShapes(unittest.TestCase):
             with self.subTest(text[:60]):
                 self.assertEqual(Redactor()(text), text)
 
-    def test_code_and_prose_about_secrets_stay_as_they_are(self) -> None:
+    def test_code_and_prose_about_secrets_stay_unchanged(self) -> None:
         for text in (
             "password = get_password(user)",
             "def f(token: str, api_key: str | None = None) -> None:",

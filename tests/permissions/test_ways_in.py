@@ -47,7 +47,7 @@ class Table(WorkspaceTestCase):
 
 
 class WordsAsFiles(Table):
-    def test_the_word_behind_an_option_with_an_optional_value_is_a_file(self) -> None:
+    def test_the_word_after_an_option_with_an_optional_value_is_a_file(self) -> None:
         self.decided(
             "ask",
             {},
@@ -301,7 +301,7 @@ class PathsBehindMounts(Table):
         self.decided("deny", policy, lines[1])
         self.decided("deny", policy, "cat .env", confined="namespaces")
 
-    def test_a_walk_that_does_not_come_to_its_end_asks(self) -> None:
+    def test_a_walk_that_does_not_end_asks(self) -> None:
         self.addCleanup(setattr, files, "MAX_ENTRIES", files.MAX_ENTRIES)
         for most, expected in ((10_000, "allow"), (3, "ask")):
             files.MAX_ENTRIES = most
@@ -440,7 +440,7 @@ class ProgramsThatRunTheirArguments(Table):
             with self.subTest(word):
                 self.assertEqual(path_like(word), texts)
 
-    def test_a_dollar_behind_a_backslash_in_double_quotes_is_a_letter(self) -> None:
+    def test_a_dollar_after_a_backslash_in_double_quotes_is_a_letter(self) -> None:
         self.assertIn(("cat", "$f"), loose_commands('for f in a; do :; done; cat "\\$f"'))
 
     def test_operations_that_run_nothing_stay_under_a_rule_for_the_subcommand(self) -> None:

@@ -35,7 +35,7 @@ class CommandTest(FolderTestCase):
         self.write({".claude/commands/front/page.md": "Make a page."})
         self.assertEqual(self.expand("/front:page").text, "Make a page.")
 
-    def test_other_prompts_stay_as_they_are(self) -> None:
+    def test_other_prompts_stay_unchanged(self) -> None:
         self.write({".claude/commands/fix.md": "Fix."})
         for prompt in ("fix", "/etc/passwd is odd", "/unknown x", "/", "// comment", " say /fix", "/fixx"):
             with self.subTest(prompt):

@@ -75,7 +75,7 @@ class PromptTest(unittest.TestCase):
         self.assertNotIn("\u202e", text)
         self.assertNotIn("\U000e0041", text)
 
-    def test_other_tags_stay_as_they_are(self) -> None:
+    def test_other_tags_stay_unchanged(self) -> None:
         text = skill_message(SkillActivated("n", body="<example>a < b</example>"))
         self.assertIn("<example>a < b</example>", text)
 

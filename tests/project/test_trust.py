@@ -58,7 +58,7 @@ class TrustTest(ProjectTestCase):
                 self.write(files)
                 self.assertEqual(self.store.look_up(self.project).decision, "changed")
 
-    def test_a_new_file_that_asks_for_nothing_leaves_trust_as_it_is(self) -> None:
+    def test_a_new_file_that_asks_for_nothing_leaves_trust_unchanged(self) -> None:
         self.skill("old", allowed_tools="Bash(make:*)")
         self.trust()
         plain = "---\nname: n\ndescription: d\n---\nDo it."

@@ -112,7 +112,7 @@ class Chain(unittest.IsolatedAsyncioTestCase):
         sts = {"AWS_ENDPOINT_URL_STS": self.server.url}
         self.assertEqual((await self.key(sts, profile="w"))[0], "W")
 
-    async def test_temporary_ones_are_fetched_anew_before_they_end_and_kept_while_that_fails(self) -> None:
+    async def test_temporary_ones_are_fetched_again_before_they_expire_and_kept_while_that_fails(self) -> None:
         for part in (self.identity, self.container):
             chain = self.chain(part)
             first = await chain.credentials()

@@ -279,7 +279,7 @@ class TruncatedStreams(unittest.TestCase):
                 ran = calls_run_by(read("responses", b"".join(events_of(*chunks))))
                 self.assertEqual(ran, [wipe] if text else [])
 
-    def test_calls_behind_a_finish_reason_need_an_end_marker_or_another_reason(self) -> None:
+    def test_calls_after_a_finish_reason_need_an_end_marker_or_another_reason(self) -> None:
         begun = [piece(0, "look", PATH, "tool_calls"), piece(1, "wipe", PATH)]
         for chunks, done, count in ((begun, False, 0), (begun, True, 2), ([*begun, chunk("stop")], False, 2)):
             ran = calls_run_by(read("chat", b"".join(sse(*chunks, done=done))))

@@ -218,7 +218,7 @@ class RetriesInTheMiddle(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(events[1].mid_answer)
         self.assertEqual(events[2], TextDelta("Good"))
 
-    async def test_a_second_answer_behind_the_end_of_the_first_is_refused(self) -> None:
+    async def test_a_second_answer_after_the_end_of_the_first_is_refused(self) -> None:
         other = {"id": "c2", "choices": [{"delta": {"content": "Another"}}]}
         with Server(lambda c, r: c.stream(sse(delta("One"), delta(finish="stop"), other))) as server:
             provider = OpenAICompatibleProvider(base_url=server.url + "/v1", http=self.http)

@@ -165,7 +165,7 @@ class Silence(HostileCase):
         self.assertEqual(output.assistant_text, "Hello")
         self.assertLess(time.monotonic() - began, 30)
 
-    async def test_comments_behind_the_end_prolong_nothing(self) -> None:
+    async def test_comments_after_the_end_prolong_nothing(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream")
             connection.send(b"".join(GOOD))
@@ -218,7 +218,7 @@ class CutsAndResets(HostileCase):
         error = await self.ends_with(script, IncompleteResponseError)
         self.assertEqual(error.partial_text, "Hello")
 
-    async def test_a_cut_behind_the_finish_reason_is_a_whole_answer(self) -> None:
+    async def test_a_cut_after_the_finish_reason_is_a_whole_answer(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
             connection.chunk(b"".join(GOOD[:2]))

@@ -175,7 +175,7 @@ class Repairs(unittest.TestCase):
     def repaired(self, *messages: Message, quirks: Any = STANDARD) -> list[Message]:
         return repair_messages(messages, quirks=quirks, origin="host")
 
-    def test_a_conversation_that_is_right_stays_as_it_is(self) -> None:
+    def test_a_conversation_that_is_right_stays_unchanged(self) -> None:
         messages = [
             {"role": "system", "content": "s"},
             user(),
@@ -189,7 +189,7 @@ class Repairs(unittest.TestCase):
         repaired = self.repaired(user(), assistant(call("a"), call("b")), result("b"), user("and?"))
         self.assertEqual(repaired[2:], [result("a", NO_RESULT), result("b"), user("and?")])
 
-    def test_results_are_put_right_behind_their_calls_in_their_order(self) -> None:
+    def test_results_are_put_right_after_their_calls_in_their_order(self) -> None:
         repaired = self.repaired(assistant(call("a"), call("b")), user("wait"), result("b", "B"), result("a", "A"))
         self.assertEqual(repaired[1:], [result("a", "A"), result("b", "B"), user("wait")])
 

@@ -216,7 +216,7 @@ class Differences(unittest.TestCase):
         self.assertEqual(checked.differences, [])
         self.assertIn("IncompleteResponseError", checked.refusal or "")
 
-    def test_a_text_that_the_end_takes_back_is_a_difference(self) -> None:
+    def test_a_text_that_the_end_withdraws_is_a_difference(self) -> None:
         events = [
             {"type": "response.created", "response": {"id": "r"}},
             {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m"}},

@@ -73,7 +73,7 @@ class DeepLogs(unittest.TestCase):
         for plain in ({}, [], {"a": [1, {"b": None}, '\ud800"'], "c": {}}, [[], {}], "x", 1.5, True):
             self.assertEqual(deep_json(plain), dumps_json(plain))
 
-    def test_other_events_stay_as_they_are(self) -> None:
+    def test_other_events_stay_unchanged(self) -> None:
         events = [
             UserMessage("a", seq=1),
             ToolUse("c", "Any", {"a": [[1]]}, seq=2),

@@ -333,7 +333,7 @@ class Erasing(RecordCase):
         done = self.erased(store, texts=[SECRET])
         self.assertEqual(would.sessions, done.sessions)
 
-    def test_archives_are_written_anew(self) -> None:
+    def test_archives_are_written_again(self) -> None:
         store = FileSessionStore(self.folder / "files")
         self.family(store, SECRET)
         archive_session(store, "s", self.folder / "s.zip")

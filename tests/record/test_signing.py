@@ -72,7 +72,7 @@ class Signing(RecordCase):
             store.close()
         self.assertEqual(digests, [digests[0]] * 4)
 
-    def test_a_checkpoint_vouches_for_all_before_it_and_one_behind_it_for_that_too(self) -> None:
+    def test_a_checkpoint_vouches_for_all_before_it_and_one_after_it_for_that_too(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         first = sign_session(store, "s", [self.key])
@@ -216,7 +216,7 @@ class Signing(RecordCase):
         )
         self.assertEqual([each.proof for each in (unchecked, valid, invalid)], ["unchecked", "valid", "invalid"])
 
-    def test_a_witness_that_fails_leaves_the_log_as_it_was(self) -> None:
+    def test_a_witness_that_fails_leaves_the_log_unchanged(self) -> None:
         store = MemorySessionStore()
         self.filled(store)
         before = store.last_seq("s")

@@ -167,7 +167,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             events = [event async for event in follower]
             self.assertEqual(events, store.read_events(run.session_id))
 
-    async def test_a_follower_starts_behind_a_position(self):
+    async def test_a_follower_starts_after_a_position(self):
         options = options_for(["Done."])
         run = submit("go", options)
         await run.wait()

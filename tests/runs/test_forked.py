@@ -42,7 +42,7 @@ class ForkedTest(unittest.IsolatedAsyncioTestCase):
     def options_of(self, turns, **changes):
         return options_for(turns, tools=[act], session_store=self.store, **changes)
 
-    async def test_a_fork_continues_from_its_position_and_the_source_stays_as_it_is(self):
+    async def test_a_fork_continues_from_its_position_and_the_source_stays_unchanged(self):
         provider = ScriptedProvider(["Otherwise."])
         at = self.position_of("tool.result", 0)
         events = [

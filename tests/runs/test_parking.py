@@ -262,7 +262,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             turns += max(1 if LARGE else 3, turns // 20)
         self.assertEqual(found, {"cancelled", "waiting"})
 
-    async def test_a_suspended_run_without_a_question_comes_to_the_end_of_its_step_and_continues_later(self):
+    async def test_a_suspended_run_without_a_question_finishes_its_step_and_continues_later(self):
         store, started, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
 
         @tool(effect="read")
@@ -294,7 +294,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         result = await submit(None, again).wait()
         self.assertEqual((result.state, result.metrics.steps), ("ended", 0))
 
-    async def test_a_call_beside_a_parking_one_comes_to_its_end(self):
+    async def test_a_call_beside_a_parking_one_ends(self):
         store = MemorySessionStore()
         turns = [{"tool_calls": [{"name": "slow"}, {"name": "Task", "arguments": {"agent": "helper", "prompt": "x"}}]}]
         turns += [{"agent": "You help", **CHANGE}]

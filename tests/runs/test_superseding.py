@@ -122,7 +122,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                 await answer_question(self.store, name, question_id, "yes")
             self.assertEqual(self.store.last_seq(name), before)
 
-    async def test_a_rewind_ends_the_questions_that_it_takes_back_those_of_subagents_too_and_the_run(self):
+    async def test_a_rewind_ends_the_questions_that_it_undoes_those_of_subagents_too_and_the_run(self):
         cases = {
             "own": (self.settings, [PAY]),
             "several": (self.settings, [{"tool_calls": [*PAY["tool_calls"], ASK]}]),
@@ -155,7 +155,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((result.final_text, paid), ("Fine.", []))
                     assert_closed(self, self.store, session_id)
 
-    async def test_a_rewind_to_behind_a_question_leaves_it_open(self):
+    async def test_a_rewind_to_after_a_question_leaves_it_open(self):
         session_id = await self.parked()
         (question_id,) = self.store.read_summary(session_id).open_questions
         rewind_session(self.store, session_id, to_seq=self.store.last_seq(session_id))

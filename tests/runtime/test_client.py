@@ -155,7 +155,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(results, ["ok", "denied", "ok"])
         self.assertEqual([request["model"] for request in provider.requests], ["scripted-1", *["another"] * 4])
 
-    async def test_changing_the_mode_leaves_the_rules_as_they_are(self):
+    async def test_changing_the_mode_leaves_the_rules_unchanged(self):
         options = options_for(
             [{"tool_calls": [ECHO]}, "one", {"tool_calls": [ECHO]}, "two"],
             allowed_tools=["Read", "echo"],

@@ -93,7 +93,7 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "end")
         assert_closed(self, options.session_store, result_of(events).session_id)
 
-    async def test_a_hook_can_keep_the_conversation_as_it_is(self):
+    async def test_a_hook_can_keep_the_conversation_unchanged(self):
         hooks = HookEngine(pre_compact=[HookMatcher("keep", hook=lambda payload: HookDecision(block=True))])
         options, prompts = talk([LONG, LONG, "answer"], max_context_tokens=2200, hooks=hooks)
         events = await events_of(prompts, options)

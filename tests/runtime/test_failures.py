@@ -140,7 +140,7 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
 
 
 class RaiseOnError(unittest.IsolatedAsyncioTestCase):
-    async def test_a_run_that_did_not_come_to_its_end_raises_with_its_result(self):
+    async def test_a_run_that_did_not_finish_raises_with_its_result(self):
         with self.assertRaises(RunFailedError) as caught:
             await run(prompt="hi", options=options_for(scripted("brew", kind="x"), max_steps=1), raise_on_error=True)
         self.assertIsInstance(caught.exception.result, RunResult)

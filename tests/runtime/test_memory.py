@@ -288,7 +288,7 @@ class Sessions(MemoryCase):
         listed = await self.doubt_after(call("memory", command="view", path="/memories/user"))
         self.assertIn("names of 1 doubtful notes", listed)
 
-    async def test_a_mark_passes_on_to_whatever_is_written_behind_it(self) -> None:
+    async def test_a_mark_passes_on_to_whatever_is_written_after_it(self) -> None:
         await run(
             prompt="go",
             options=self.options(call("WebFetch", url="https://x.org/"), note("/memories/user/bad"), "done"),

@@ -88,7 +88,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
             self.assertEqual(await self.ask("r2", "Capital of France?"), ("Paris.", "end", 0))
 
-    async def test_a_request_that_was_cut_off_behind_its_answer_ends_with_that_answer(self):
+    async def test_a_request_that_was_cut_off_after_its_answer_ends_with_that_answer(self):
         await self.ask("r1", "Capital of Italy?", "Rome.")
         whole = self.store
         for prompt in ("Capital of Italy?", None):
@@ -208,7 +208,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         rewind_session(self.store, "s", turns=1)
         self.assertEqual((await self.ask("r1", "Capital of Italy?", "Rome."))[0], "Rome.")
 
-    async def test_answers_are_found_behind_a_compaction_too(self):
+    async def test_answers_are_found_after_a_compaction_too(self):
         await self.ask("r1", "Capital of Italy?", "Rome.")
         await self.ask("r2", "Capital of France?", GONE)
         self.store.append_event("s", SessionCompacted(self.store.last_seq("s"), "Capitals."))

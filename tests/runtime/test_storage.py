@@ -116,7 +116,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(second.final_text, "Ok.", (batch, second.error_message))
             assert_closed(self, store, first.session_id)
 
-    async def test_nothing_is_stored_behind_a_batch_that_may_be_stored_or_not(self):
+    async def test_nothing_is_stored_after_a_batch_that_may_be_stored_or_not(self):
         for batch in range(1, 14):
             self.ran.clear()
             store = UnheardStore(batch, 1)

@@ -128,7 +128,7 @@ class Programs(unittest.TestCase):
             result = allowed.run_sync({"command": "only-here"}, ToolContext(cwd=str(self.workspace)))
             self.assertEqual((result["stdout"], result["notes"]), ("planted\n", []))
 
-    def test_a_workspace_that_is_everything_leaves_the_path_as_it_is(self) -> None:
+    def test_a_workspace_that_is_everything_leaves_the_path_unchanged(self) -> None:
         environment = command_environment({"PATH": "/usr/bin:/bin"}, workspace=["/"])
         self.assertEqual(environment["PATH"], "/usr/bin:/bin")
 

@@ -152,7 +152,7 @@ class Accepted(unittest.IsolatedAsyncioTestCase):
         await until(lambda: check(two, session_id))
 
     @full_size
-    async def test_whatever_was_accepted_is_there_when_the_process_is_killed_behind_the_answer(self) -> None:
+    async def test_whatever_was_accepted_is_there_when_the_process_is_killed_after_the_answer(self) -> None:
         for name, state, path, body, check in ROUTES:
             with self.subTest(name):
                 self.setUp()

@@ -129,7 +129,7 @@ class Registry(unittest.TestCase):
         self.assertEqual(second.memory.rules, {})
         self.assertEqual(first.policy_sha256, second.policy_sha256)
 
-    def test_a_function_makes_options_anew_for_each_run(self) -> None:
+    def test_a_function_creates_new_options_for_each_run(self) -> None:
         agents = Agents({"a": NamedAgent(options)})
         self.assertIsNot(agents.options("a").provider, agents.options("a").provider)
 

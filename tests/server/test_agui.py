@@ -245,7 +245,7 @@ class OfficialClient(unittest.TestCase):
                 for message in messages:
                     self.assertEqual(_plain(had[message["id"]]), _plain(message))
 
-    def test_a_snapshot_and_the_run_behind_it_come_to_the_conversation(self) -> None:
+    def test_a_snapshot_and_the_run_after_it_add_up_to_the_conversation(self) -> None:
         log = record("tools")[1]
         snapshot = [*conversation(log), {"id": "mine", "role": "user", "content": "Go on."}]
         told = fold(record("text")[0], snapshot=snapshot)

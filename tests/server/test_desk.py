@@ -476,7 +476,7 @@ class Reading(DeskCase):
         huge = await ask(application, "GET", path, headers={"Last-Event-ID": "9" * 5000})
         self.assertEqual(huge.status, 400)
 
-    async def test_streams_begin_behind_the_cursor_and_end_behind_the_run(self):
+    async def test_streams_begin_after_the_cursor_and_end_after_the_run(self):
         application = self.app()
         session_id = await self.start(application)
         await until_state(application, session_id, "idle")

@@ -201,7 +201,7 @@ class Wire(unittest.TestCase):
                     self.assertIn(b"connection: close", answer)
         self.assertEqual(self.served.store.list_sessions(), [])
 
-    def test_requests_sent_ahead_are_answered_in_order_also_behind_an_error_of_the_application(self) -> None:
+    def test_requests_sent_ahead_are_answered_in_order_also_after_an_error_of_the_application(self) -> None:
         first, last = (
             self.request("GET /v1/agents HTTP/1.1"),
             self.request("GET /healthz HTTP/1.1", "Connection: close"),

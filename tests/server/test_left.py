@@ -186,7 +186,7 @@ class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await follower.batch(WAIT_S))
             await are_read("rests", 2)
 
-    async def test_a_request_that_is_slow_to_begin_holds_up_no_other(self) -> None:
+    async def test_a_request_that_is_slow_to_begin_blocks_no_other(self) -> None:
         async def start(one: Application) -> Answer:
             return await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
 

@@ -61,7 +61,7 @@ class Resume(unittest.TestCase):
         self.served = Served(store=self.store)
         self.addCleanup(self.served.close)
 
-    def test_a_reader_that_is_cut_behind_every_kth_event_sees_each_event_once(self):
+    def test_a_reader_that_is_cut_after_every_kth_event_sees_each_event_once(self):
         session_id = stored(self.store)
         for k in drawn(range(1, EVENTS), 4):
             seen = []

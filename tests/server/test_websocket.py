@@ -335,7 +335,7 @@ class Wire(unittest.TestCase):
         client.sock.sendall(large)
         self.assertEqual(client.until_close(), 1009)
 
-    def test_unknown_sessions_and_cursors_behind_the_end_close_with_codes_of_our_own(self) -> None:
+    def test_unknown_sessions_and_cursors_after_the_end_close_with_codes_of_our_own(self) -> None:
         self.assertEqual(self.client(path="/v1/sessions/none/events").until_close(), 4004)
         self.assertEqual(self.client(path=f"{self.path}?after=9999").until_close(), 4009)
 

@@ -125,7 +125,7 @@ class FoldTest(unittest.TestCase):
         data = view.fold(Letters), view_to_dict(KeptView((), (), 7, 0, None, 0.0, "", {}))
         self.assertIsNone(view_from_dict({**data[1], "version": 4, "observed_files": {}, "place": [], "untrusted": {}}))
 
-    def test_a_fold_is_the_same_object_before_and_behind_a_compaction(self) -> None:
+    def test_a_fold_is_the_same_object_before_and_after_a_compaction(self) -> None:
         view = SessionView((Letters, SkillsFold))
         letters, skills = view.fold(Letters), view.fold(SkillsFold)
         view.extend(self.store.iter_events("s", limit=7))

@@ -219,7 +219,7 @@ class GarbageTest(unittest.TestCase):
 
 class CompactedViewsTest(unittest.TestCase):
     @full_size
-    def test_the_view_behind_compactions_equals_the_fold_of_the_whole_log_at_every_event(self):
+    def test_the_view_after_compactions_equals_the_fold_of_the_whole_log_at_every_event(self):
         let_go = 0
         for seed in range(sized(10, 30, 2000)):
             rng = random.Random(seed)

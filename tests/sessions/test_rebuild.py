@@ -46,7 +46,7 @@ def turn(step, text, *calls):
 
 
 class RebuildTest(unittest.TestCase):
-    def test_text_beside_calls_stays_in_one_message_with_its_results_behind_it(self):
+    def test_text_beside_calls_stays_in_one_message_with_its_results_after_it(self):
         messages = rebuild_messages(numbered(UserMessage("hi"), *turn(1, "Looking.", "a", "b"), *turn(2, "Done.")))
         self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "assistant"])
         self.assertEqual(messages[1]["content"], "Looking.")
@@ -104,7 +104,7 @@ class RebuildTest(unittest.TestCase):
         self.assertNotIn("reasoning_content", rebuild_messages(events)[1])
         self.assertEqual(rebuild_messages(events, provider="deepseek")[1]["reasoning_content"], "because")
 
-    def test_an_image_result_is_shown_in_a_user_message_behind_all_results(self):
+    def test_an_image_result_is_shown_in_a_user_message_after_all_results(self):
         for fields, media_type in ({"media_type": "image/jpeg"}, "image/jpeg"), ({}, "image/png"):
             image = ToolResult("a", {"type": "image", "data": "QUJD", **fields})
             events = numbered(
@@ -132,7 +132,7 @@ class RebuildTest(unittest.TestCase):
             refused = [f"{note} was refused and is left out" for note in notes]
             self.assertEqual((answer["role"], answer["content"]), ("tool", "\n".join([text, *refused])))
 
-    def test_a_rewind_takes_back_each_change_of_the_view_behind_it_and_no_other(self):
+    def test_a_rewind_undoes_each_change_of_the_view_after_it_and_no_other(self):
         calls = [event for name in "abc" for event in (ToolUse(name, "R", {}), ToolResult(name, f"output {name}"))]
         kept = {"sha256": "0" * 64, "bytes": 8}
         cleared = [ContextCleared({name: kept}) for name in "abc"]
@@ -141,7 +141,7 @@ class RebuildTest(unittest.TestCase):
             shown = [m["content"] for m in rebuild_messages(events) if m["role"] == "tool"]
             self.assertEqual([text.startswith("output") for text in shown], [n >= behind for n in range(3)])
 
-    def test_a_rewind_to_a_negative_event_takes_back_everything(self):
+    def test_a_rewind_to_a_negative_event_undoes_everything(self):
         log = numbered(UserMessage("hi"), AssistantMessage("yes"), SessionRewound(to_seq=-1), UserMessage("again"))
         self.assertEqual([message["content"] for message in rebuild_messages(log)], ["again"])
         store = MemorySessionStore()
@@ -219,7 +219,7 @@ class OperationsTest(unittest.TestCase):
         self.assertIn("they said one", messages[0]["content"])
         self.assertEqual([m["content"] for m in messages[1:]], ["two", "second", "three"])
 
-    def test_a_result_behind_a_rewind_is_that_of_the_call_in_view(self):
+    def test_a_result_after_a_rewind_is_that_of_the_call_in_view(self):
         call = ToolUse("call_1", "Read", {})  # some models restart their call numbering, so that one id occurs twice
         events = numbered(
             UserMessage("hi"), call, UserMessage("again"), call, SessionRewound(to_seq=3), ToolResult("call_1", "text")
@@ -227,7 +227,7 @@ class OperationsTest(unittest.TestCase):
         self.assertEqual([m["content"] for m in rebuild_messages(events)], ["hi", None, "text", "again"])
         self.assertEqual(rebuild_messages(events), rebuild_messages(standing_events(events)))
 
-    def test_a_rewind_takes_back_what_followed_and_a_compaction_with_it(self):
+    def test_a_rewind_undoes_what_followed_and_a_compaction_with_it(self):
         events = [UserMessage("one"), *turn(1, "first"), SessionCompacted(3, "short"), UserMessage("two")]
         messages = rebuild_messages(numbered(*events, SessionRewound(3), UserMessage("other")))
         self.assertEqual([m["content"] for m in messages], ["one", "first", "other"])

@@ -75,7 +75,7 @@ class RoundTripTest(unittest.TestCase):
             data = json.loads(dumps_event(sample(cls, True)))
             self.assertEqual(event_from_dict(data), _build(_shape(event_type), data))
 
-    def test_hostile_text_comes_back_as_it_was_and_the_line_is_ascii(self):
+    def test_hostile_text_is_returned_unchanged_and_the_line_is_ascii(self):
         for text in ("\ud800", "\x00", "\u2028\u2029\x85", "\U0001f600", "a\nb\r", "x" * 2_000_000):
             line = dumps_event(UserMessage(text))
             self.assertTrue(line.isascii())

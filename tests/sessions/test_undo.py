@@ -101,7 +101,7 @@ class UndoCase(unittest.TestCase):
 
 
 class Undo(UndoCase):
-    def test_each_turn_is_taken_back_to_what_files_were_before_it(self) -> None:
+    def test_undoing_a_turn_restores_the_files_before_it(self) -> None:
         self.put("text", b"one\r\n")
         self.put("run.sh", b"#!/bin/sh\n", 0o755)
         self.put("binary", bytes(range(256)), 0o600)
@@ -115,7 +115,7 @@ class Undo(UndoCase):
             self.undo()
             self.assertEqual(self.files(), state)
 
-    def test_several_turns_are_taken_back_at_once(self) -> None:
+    def test_several_turns_are_undone_at_once(self) -> None:
         self.put("a")
         before = self.files()
         for number in range(3):

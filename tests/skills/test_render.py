@@ -31,7 +31,7 @@ class RenderTest(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(fill_arguments(text, arguments, names=("issue", "who")), expected)
 
-    def test_an_index_far_beyond_the_words_stays_as_it_is(self) -> None:
+    def test_an_index_far_beyond_the_words_stays_unchanged(self) -> None:
         self.assertEqual(fill_arguments("$9999 $ARGUMENTS[9999] $ARGUMENTS", "a"), "$9999 $ARGUMENTS[9999] a")
 
     def test_long_arguments_do_not_multiply_without_end(self) -> None:

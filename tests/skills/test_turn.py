@@ -264,7 +264,7 @@ class RuleTest(TurnTestCase):
     def rules(self, result: RunResult) -> list[str]:
         return [event.text for event in result.events if isinstance(event, UserMessage) and event.origin == "rule"]
 
-    def test_a_rule_comes_once_behind_the_first_file_that_it_is_for(self) -> None:
+    def test_a_rule_comes_once_after_the_first_file_that_it_is_for(self) -> None:
         both = {"tool_calls": [call("Read", file_path=name)["tool_calls"][0] for name in ("a.sql", "b.sql")]}
         first = self.run_turns(call("Read", file_path="c.py"), both, call("Read", file_path="a.sql"), "Done.")
         (text,) = self.rules(first)

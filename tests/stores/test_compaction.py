@@ -95,7 +95,7 @@ class CutTest(unittest.TestCase):
             answered = {event.tool_use_id for event in events if isinstance(event, ToolResult)}
             self.assertTrue(all(use.tool_use_id in answered for use in uses))
 
-    def test_compactions_follow_each_other_and_each_can_be_taken_back(self) -> None:
+    def test_compactions_follow_each_other_and_each_can_be_undone(self) -> None:
         events = turns(10, "y" * 300)
         views = [rebuild_messages(events)]
         for number in range(3):
@@ -107,7 +107,7 @@ class CutTest(unittest.TestCase):
         back = numbered([*events, SessionRewound((events[-1].seq or 0) - 1)])
         self.assertEqual(rebuild_messages(back), views[-2])
 
-    def test_the_prefix_stays_as_it_is_between_compactions(self) -> None:
+    def test_the_prefix_stays_unchanged_between_compactions(self) -> None:
         events = turns(8)
         plan = compaction.plan_compaction(events, ContextLimits())
         assert plan is not None

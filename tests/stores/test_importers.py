@@ -118,7 +118,7 @@ class TranscriptTest(unittest.TestCase):
 
 
 class MessagesTest(unittest.TestCase):
-    def test_messages_come_back_as_they_were(self) -> None:
+    def test_messages_are_returned_unchanged(self) -> None:
         messages = [
             {"role": "user", "content": "hi"},
             {"role": "assistant", "content": "one"},

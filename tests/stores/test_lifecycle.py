@@ -169,7 +169,7 @@ class LifecycleTest(unittest.TestCase):
 
     # --- rewind, rename, tag -----------------------------------------------------------------------------------------
 
-    def test_a_rewind_takes_back_turns_in_the_view_and_keeps_the_log(self) -> None:
+    def test_a_rewind_undoes_turns_in_the_view_and_keeps_the_log(self) -> None:
         def check(store: SessionStore) -> None:
             session_id = self.session(
                 store, [event for n in "123" for event in (UserMessage(n), AssistantMessage("a" + n))]

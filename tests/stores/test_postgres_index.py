@@ -126,7 +126,7 @@ class PostgresIndexTest(indexed.IndexedContract):
         command = f"SELECT words FROM openagentic_words WHERE seq > 0 AND words LIKE '%{word}%' AND session = "
         return self.ask(f"{command} (SELECT key FROM openagentic_sessions WHERE id = '{session_id}')")
 
-    def test_an_index_that_was_dropped_is_made_anew(self) -> None:
+    def test_an_index_that_was_dropped_is_created_again(self) -> None:
         self.store.append_event("s005", UserMessage("a rareword"))
         self.store.update_search()
         self.do("DROP TABLE openagentic_words", "DROP TABLE openagentic_words_upto")

@@ -173,7 +173,7 @@ class RedisIndexTest(indexed.IndexedContract):
         self.assertEqual(self.store.ids_beginning("ü"), ["üb"])
         self.assertEqual(self.store.ids_beginning("\ud800"), [])
 
-    def test_an_index_that_was_deleted_is_made_anew(self) -> None:
+    def test_an_index_that_was_deleted_is_created_again(self) -> None:
         self.store.append_event("s005", UserMessage("a word"))
         self.assertEqual(len(self.found("word")), 1)
         for name in list(self.client().scan_iter(match=f"{self.key('')}*", count=1000)):

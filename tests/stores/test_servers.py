@@ -461,7 +461,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         with self.assertRaises(SessionNotFoundError):
             self.store.read_remains("never")
 
-    def test_a_row_that_is_folded_anew_brings_no_deleted_session_back(self) -> None:
+    def test_a_row_that_is_computed_again_brings_no_deleted_session_back(self) -> None:
         folded = self.store.fold_summary("s0")
         at = self.store._position("s0")  # type: ignore[attr-defined]
         self.store.delete_session("s0")
@@ -552,7 +552,7 @@ class StoppedProcessTest(unittest.TestCase):
         with psycopg.connect(self.url, autocommit=True) as db:
             return int(db.execute(command, (self.name,)).fetchone()[0])
 
-    def test_its_open_transaction_holds_up_others_for_a_while_only_and_is_done_again_when_it_continues(self) -> None:
+    def test_its_open_transaction_blocks_others_for_a_while_only_and_is_done_again_when_it_continues(self) -> None:
         tables, attempts = self.open(idle_in_transaction_session_timeout=100), []
 
         def work(execute: Execute) -> Rows:

@@ -272,7 +272,7 @@ class LeaseTest(unittest.TestCase):
             store.append_event(session_id, UserMessage("in time"))
             self.assertEqual(texts(store, session_id), ["in time"])
 
-    def test_a_holder_that_was_taken_for_dead_cannot_append_behind_an_append_from_outside(self) -> None:
+    def test_a_holder_that_was_taken_for_dead_cannot_append_after_an_append_from_outside(self) -> None:
         for url, store in self.remote_stores():
             other = open_store(url)
             self.addCleanup(other.close)

@@ -173,7 +173,7 @@ class SqliteTest(unittest.TestCase):
         expected = {name: "122" if name in synced else "112" for name in levels} | {"erase a blob": "222"}
         self.assertEqual(levels, expected)
 
-    def test_a_writer_whose_last_event_is_gone_appends_no_prompt_behind_it(self) -> None:
+    def test_a_writer_whose_last_event_is_gone_appends_no_prompt_after_it(self) -> None:
         name = self.session()
         with self.store.open_writer(name) as writer:
             with closing(sqlite3.connect(self.path)) as db, db:
@@ -249,7 +249,7 @@ class SqliteTest(unittest.TestCase):
         with self.assertRaises(StorageError):
             self.store.list_sessions()
 
-    def test_a_summary_of_another_version_is_folded_anew_when_it_is_shown_and_then_kept(self) -> None:
+    def test_a_summary_of_another_version_is_computed_again_when_it_is_shown_and_then_kept(self) -> None:
         session_id = self.session()
         expected = self.store.read_summary(session_id)
         for stale in (None, '{"version":0}', '{"version":99,"id":"x","title":"stolen"}'):
@@ -273,7 +273,7 @@ class SqliteTest(unittest.TestCase):
         [row] = self.store.list_session_summaries()
         self.assertIn("not JSON", row.error or "")
 
-    def test_a_summary_that_was_folded_anew_is_kept_for_the_session_and_metadata_that_it_was_folded_of(self) -> None:
+    def test_a_summary_that_was_computed_again_is_kept_for_its_session_and_metadata(self) -> None:
         session_id = self.session()
         number = self.store.last_seq(session_id)
 
@@ -480,7 +480,7 @@ class SqliteTest(unittest.TestCase):
         busy.execute("ROLLBACK")
         self.assertEqual(len(self.store.search("three")), 3)
 
-    def test_an_index_that_is_damaged_or_of_another_database_begins_anew(self) -> None:
+    def test_an_index_that_is_damaged_or_of_another_database_starts_again(self) -> None:
         session_id = self.session()
         for damage in (b"", b"no database" * 1000):
             self.assertEqual([hit.seq for hit in self.store.search("three")], [3])

@@ -55,7 +55,7 @@ class CrashEverywhereTest(unittest.TestCase):
         self.assertEqual(self.broken(lambda life: booking(life, effect="idempotent")), {"an effect twice"})
 
     @full_size
-    def test_a_program_that_begins_anew_loses_answers(self):
+    def test_a_program_that_starts_again_loses_answers(self):
         def begin_anew(life):
             return booking(life, session=None, request_id=None)
 

@@ -162,7 +162,7 @@ class Trees(ScratchCase):
             self.addCleanup((self.root / "closed").chmod, 0o700)
             self.assertEqual(self.call(GlobTool(), pattern="**")["matches"], ["f"])
 
-    def test_a_tree_deeper_than_a_path_may_be_long_comes_to_an_end(self) -> None:
+    def test_a_tree_deeper_than_a_path_may_be_long_ends(self) -> None:
         folder = os.open(self.root, os.O_RDONLY)
         for _ in range(40):
             os.mkdir("d" * 200, dir_fd=folder)

@@ -477,7 +477,7 @@ class BackgroundShells(WorkspaceTestCase):
         # Closed by a thread, not by the collector itself: see `when_collected`.
         wait_until_gone(marker)
 
-    def test_they_do_not_hold_up_calls_in_the_foreground(self) -> None:
+    def test_they_do_not_block_calls_in_the_foreground(self) -> None:
         self.start("sleep 60")
         self.assertEqual(self.bash("echo now")["stdout"], "now\n")
 

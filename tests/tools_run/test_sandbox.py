@@ -34,7 +34,7 @@ OF_AN_ORDINARY_USER = ("",)
 if not LARGE:
     OF_AN_ORDINARY_USER = (
         ".Confined.test_the_workspace_and_temp_can_be_written_and_nothing_else",
-        ".Confined.test_git_and_settings_stay_as_they_are_even_when_they_do_not_exist_yet",
+        ".Confined.test_git_and_settings_stay_unchanged_even_when_they_do_not_exist_yet",
         ".Confined.test_there_is_no_network_unless_allowed",
         ".Confined.test_no_socket_leads_to_another_program",
         ".Confined.test_no_capability_is_left_and_none_can_be_gained",
@@ -89,7 +89,7 @@ class Confined(WorkspaceTestCase):
         self.assertNotEqual(self.confined("echo x > link/evil")["exit_code"], 0)
         self.assertFalse(outside.exists() or Path("/etc/evil").exists())
 
-    def test_git_and_settings_stay_as_they_are_even_when_they_do_not_exist_yet(self) -> None:
+    def test_git_and_settings_stay_unchanged_even_when_they_do_not_exist_yet(self) -> None:
         (self.workspace / ".claude").mkdir()
         (self.workspace / ".claude" / "settings.json").write_text("{}")
         (self.workspace / ".mcp.json").write_text("{}")
@@ -332,7 +332,7 @@ class Confined(WorkspaceTestCase):
 
 @full_size_but(
     "test_the_workspace_and_temp_can_be_written_and_nothing_else",
-    "test_git_and_settings_stay_as_they_are_even_when_they_do_not_exist_yet",
+    "test_git_and_settings_stay_unchanged_even_when_they_do_not_exist_yet",
     "test_no_capability_is_left_and_none_can_be_gained",
     "test_it_sees_and_signals_no_process_outside",
 )

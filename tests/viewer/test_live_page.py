@@ -185,7 +185,7 @@ class LivePage(unittest.TestCase):
         page.locator("#trouble").filter(has_text="answer").wait_for()
         self.assertEqual(page.input_value("#prompt"), "Then I say it so")
 
-    def test_a_run_is_steered_cancelled_and_its_prompt_taken_back(self):
+    def test_a_run_is_steered_cancelled_and_its_prompt_withdrawn(self):
         self.serve({"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done.")
         page = self.open()
         session_id = self.start(page)

@@ -279,7 +279,7 @@ class LintTest(unittest.TestCase):
         (finding,) = check_source(f"{code}import workflow".encode()).findings
         self.assertRegex(finding.message, r"\Acannot be parsed: it has 375,0\d\d tokens .* at most 300,000 .*: move ")
 
-    def test_functions_that_call_each_other_come_to_an_end(self) -> None:
+    def test_functions_that_call_each_other_end(self) -> None:
         head = HEAD + "def one(x): two(x); t()\ndef two(x): one(x)\nclass Odd(Odd): pass\n"
         self.assertEqual(checked("one(x); Odd().missing()", head), ["clock"])
 

@@ -102,7 +102,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn("Lovelace", str(self.store.read_events("s.inbox")))
         self.assertEqual((await order.resume("s", options=self.options)).stop_reason, "waiting")
 
-    async def test_an_end_is_found_behind_any_number_of_titles(self) -> None:
+    async def test_an_end_is_found_after_any_number_of_titles(self) -> None:
         await order.run("tea", options=self.options, session="s")
         await order.deliver("s", "paid", 7, options=self.options)
         await order.resume("s", options=self.options)

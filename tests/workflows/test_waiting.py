@@ -157,7 +157,7 @@ class Changes(FlowCase):
             self.assertEqual((await new.resume(session, options=self.options())).output, output)
         self.assertEqual(self.effects, ["pack", "weigh", "pack"])
 
-    async def test_a_workflow_that_begins_anew_leaves_its_history_behind(self) -> None:
+    async def test_a_workflow_that_starts_again_leaves_its_history_behind(self) -> None:
         @workflow
         async def count(flow: Flow, total: int = 0) -> int:
             for _ in range(3):

@@ -109,7 +109,7 @@ class OidcProvider(unittest.IsolatedAsyncioTestCase):
 
         await asyncio.to_thread(post)
 
-    async def test_a_login_is_kept_renewed_and_made_anew_when_the_issuer_forgets(self) -> None:
+    async def test_a_login_is_kept_renewed_and_created_again_when_the_issuer_forgets(self) -> None:
         person = Person()
         self.assertIn("mcp:read", await self.who(person))
         self.assertEqual(person.visits, 1)
