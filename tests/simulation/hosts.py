@@ -45,7 +45,8 @@ from .loops import FilelessLoop, without_threads
 from .runs import EFFECTS, TOOLS, Planner
 
 T = TypeVar("T")
-LEASE_S, GRACE_S = 6.0, 6.0
+# A drain lets a step finish: the longest, with its model and one tool, takes seven seconds.
+LEASE_S, GRACE_S = 6.0, 8.0
 # How long a worker without work waits for news.
 POLL_S = 4.0
 MOST_TURNS, LONGEST_S = 6000, 900.0
@@ -457,6 +458,8 @@ class Hosts:
         self.leases: dict[int, tuple[int, float]] = {}
         self.known: dict[str, list[str]] = {}
         self.cancelled: set[int] = set()
+        # The first words of prompts whose runs had no owner when they were cancelled: their calls may stay open.
+        self.left_open: set[str] = set()
         self.turns, self.started = 0, 0
         self.due: list[Callable[[], None]] = []
         # Whether something has happened after which a call may be in doubt, and after which a lease may end.
@@ -634,6 +637,8 @@ class Hosts:
     def cancel(self) -> None:
         if self.prompts:
             run_id = self.rng.choice(sorted(self.prompts))
+            if self.truth.find(run_id).state != "running":
+                self.left_open.add(self.prompts[run_id].split()[0])
             self.history.invoke("client", f"cancel {run_id}", lambda: self.truth.cancel(run_id, "somebody"))
             self.cancelled.add(run_id)
 
@@ -738,7 +743,8 @@ class Hosts:
             unsafe = {event.tool_use_id for event in uses if EFFECTS[event.name] == "unsafe"}
             require(all(starts[call] <= 1 for call in unsafe), "an unsafe call was started twice")
             asked.update(f"pay {event.input['what']}" for event in uses if event.name == "pay")
-            require(not is_over or all(event.tool_use_id in results for event in uses), "a call is left open")
+            open_calls = [event for event in uses if event.tool_use_id not in results]
+            require(not is_over or all(e.input["what"] in self.left_open for e in open_calls), "a call is left open")
             if not self.is_harsh:
                 lost = [event for event in results.values() if event.outcome != "ok"]
                 require(not lost, f"a step was lost although nothing broke: {lost}")

@@ -388,9 +388,9 @@ class RedisDatabase:
 
 def _answer(came: Any) -> Any:
     """An answer as the driver returns it."""
-    if came is False:
-        return None
-    return [_answer(each) for each in came] if isinstance(came, list) else came
+    if isinstance(came, list):
+        return [_answer(each) if isinstance(each, list) else None if each is False else each for each in came]
+    return None if came is False else came
 
 
 @cache

@@ -65,7 +65,7 @@ class RedisServers(OtherVersionsOnRedis, Servers):
         self.restart: Callable[[], None] | None = None
         self.before: dict[str, Any] = {}
         if self.rng.random() < 0.25:
-            self.database.policy = "allkeys-lru"
+            self.database.policy, self.sorts_by_time = "allkeys-lru", True
 
     # --- erasures, lists and searches --------------------------------------------------------------------------------
 

@@ -4,19 +4,14 @@ statement.
 
 from __future__ import annotations
 
-import atexit
-import os
 import random
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from openagentic_sdk.errors import (
     ConcurrencyError,
@@ -30,7 +25,6 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
 from openagentic_sdk.sessions import postgres, redis
-from openagentic_sdk.sessions.log.lock import let_go
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.stores import holders, news
 from openagentic_sdk.sessions.stores.postgres import link
@@ -40,7 +34,6 @@ from openagentic_sdk.sessions.stores.redis import listed as redis_listed
 from openagentic_sdk.sessions.stores.server import StoreServer
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.crash import Killed
-from tests.size import IN_MEMORY
 
 from . import modelled_redis
 from .history import History, read_lines
@@ -52,12 +45,23 @@ from .older_servers import OtherVersions
 PATIENCE_S = 0.3
 
 
-@cache
-def _folder() -> Path:
-    """The folder in which all processes, which are on one host, lock their files: in memory, because each makes one."""
-    place = tempfile.mkdtemp(dir=IN_MEMORY)
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    return Path(place)
+class Lease:
+    """The lock file of a process, as the others on its host see it: a dead one leaves it, without a lock."""
+
+    files: ClassVar[dict[Path, Lease]] = {}
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.is_held = path, True
+        self.files[path] = self
+
+    def release(self) -> None:
+        self.is_held = False
+        self.files.pop(self.path, None)
+
+
+def living_holder(path: Path, *, missing: str | None = None) -> str | None:
+    lease = Lease.files.get(path)
+    return missing if lease is None else "process" if lease.is_held else None
 
 
 def text_of(event: Event) -> str:
@@ -99,16 +103,15 @@ class Process:
     def end(self) -> None:
         """Leave the traces of a dead process: a lock file that is not locked."""
         self.wire.is_dead = True
-        file = self.server.holder._file
-        if file is not None and file.is_held:
-            file.is_held = False
-            let_go(file._fd)
-            os.close(file._fd)
+        self.lease.is_held = False
 
     def clean_up(self) -> None:
         self.end()
-        if self.server.holder._file is not None:
-            self.server.holder._file._path.unlink()
+        self.lease.release()
+
+    @property
+    def lease(self) -> Any:
+        return self.server.holder._file
 
 
 class Modelled:
@@ -132,7 +135,9 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
     stands_in: list[tuple[Any, str, Any]] = [
         *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
         *((module, "driver", lambda: modelled_redis.Driver) for module in (redis_link, redis, redis_listed)),
-        (holders, "_folder", _folder),
+        (holders, "_folder", lambda: Path("host")),
+        (holders, "LeaseFile", Lease),
+        (holders, "living_holder", living_holder),
         (redis_listed, "LISTED_UNASKED", 1),  # the index of words is used for lists of two sessions
         *((module, "time", times) for module in (link, postgres, redis_link, holders, news)),
         (news, "start_daemon", lambda work, name: None),  # a thread, whose work the schedule does itself, at its turn
@@ -157,6 +162,8 @@ class Servers(OtherVersions):
     LIST_PLACES: tuple[int, ...] = (1, 2, 3, 4, 5)
     # The names of the statements that claim a session, and create one; on Postgres that is a transaction.
     CLAIM, CREATE = postgres._CLAIM, ""
+    # Lists are in the order of the times of the rows, which a list may correct by a microsecond when it folds them.
+    sorts_by_time = False
     ordinal = 0  # how many schedules of this kind came before
 
     def __init__(self, seed: int, place: str) -> None:
@@ -537,6 +544,8 @@ class Servers(OtherVersions):
         folded = [self.truth.store.fold_summary(name) for name in self.truth.store.list_sessions()]
         expected = [(row.id, row.events) for row in folded if cwd in (None, row.cwd)]
         found = [(row.id, row.events) for row in came]
+        if self.sorts_by_time:
+            found, expected = sorted(found), sorted(expected)
         if before == {name: self.shown(name) for name in self.database.sessions}:
             self.require(found == expected, lambda: f"{found} are listed in {cwd}, not {expected}")
 
