@@ -14,7 +14,8 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m tests.simulation",
         description="Schedules by seed of what can go wrong, checked against small models.",
-        epilog="What the schedules cover: python3 -m coverage run -m tests.simulation 0-999; python3 -m coverage report "
+        epilog="What the schedules cover, with an interpreter from 3.12: COVERAGE_CORE=sysmon python3 -m coverage run -m "
+        "tests.simulation 0-2999; python3 -m coverage report "
         "--include='openagentic_sdk/sessions/*,openagentic_sdk/kernel/recorder.py,openagentic_sdk/kernel/settle.py,"
         "openagentic_sdk/fleet/*,openagentic_sdk/parts/workflows/*'",
     )
