@@ -232,7 +232,8 @@ class CutsAndResets(HostileCase):
             connection.send(b"SSH-2.0-OpenSSH_9.6\r\n")
             connection.keep = False
 
-        await self.ends_with(script, ProviderResponseError, "does not respond with HTTP")
+        error = await self.ends_with(script, ProviderResponseError, "does not respond with HTTP")
+        self.assertNotIn("\n", str(error))
 
     async def test_a_chunk_size_that_is_no_number(self) -> None:
         def script(connection: Connection, request: Request) -> None:
@@ -241,6 +242,27 @@ class CutsAndResets(HostileCase):
             connection.keep = False
 
         await self.ends_with(script, ProviderError)
+
+    async def test_an_answer_whose_length_is_ambiguous_is_discarded(self) -> None:
+        for lengths in ((b"5", b"6"), (b"-5",), (b"5, 6",), (b"0x5",)):
+
+            def script(connection: Connection, request: Request, lengths: tuple[bytes, ...] = lengths) -> None:
+                fields = b"".join(b"Content-Length: " + length + b"\r\n" for length in lengths)
+                connection.send(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\nhello")
+                connection.keep = False
+
+            with self.subTest(lengths):
+                await self.ends_with(script, ProviderResponseError, "does not tell where it ends")
+
+    async def test_a_connection_whose_answer_has_two_framings_is_not_used_again(self) -> None:
+        def script(connection: Connection, request: Request) -> None:
+            connection.stream(GOOD, Content_Length="3")
+
+        with Server(script) as server:
+            provider = provider_for(server)
+            for _ in range(2):
+                self.assertEqual((await ask(provider)).assistant_text, "Hello")
+            self.assertEqual(server.connections, 2)
 
 
 class Bodies(HostileCase):
@@ -461,6 +483,16 @@ class Redirects(HostileCase):
             self.assertEqual((await ask(provider_for(server))).assistant_text, "Hello")
         self.assertEqual([request.method for request in server.requests], ["POST", "POST"])
         self.assertEqual(server.requests[0].body, server.requests[1].body)
+
+    async def test_an_address_that_is_none_is_named_in_one_short_sentence(self) -> None:
+        for location in ("/a\tb", "http://user@127.0.0.1/", "http://[::1/", "//", "/" + "a" * 20_000):
+            with self.subTest(location[:20]):
+                error = await self.ends_with(
+                    lambda c, r, to=location: c.reply(b"", "308 Permanent", Location=to),
+                    ProviderResponseError,
+                    "redirects (to|in a loop)",
+                )
+                self.assertRegex(str(error), r"\A[^\n]{1,500}\Z")
 
     async def test_a_circle_ends(self) -> None:
         await self.ends_with(

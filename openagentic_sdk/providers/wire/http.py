@@ -25,6 +25,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from ...ground.frozen import frozen
+from ...ground.text import on_one_line
 from ...ground.words import shortened
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
@@ -35,6 +36,7 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
 _MAX_REDIRECTS = 3
+_MAX_SHOWN_CHARS = 300
 _MAX_INTERIM_ANSWERS = 100
 # Vendors keep connections open for minutes, llama.cpp and Node for 5 s; one closed meanwhile is detected before use.
 _MAX_IDLE_S = 60.0
@@ -107,7 +109,9 @@ class HttpTransport:
                 return answer
             await answer.aclose()
             url = followed
-        raise ProviderResponseError(f"{shown_url(url)} redirects in a loop: check base_url")
+        raise ProviderResponseError(
+            f"{shortened(shown_url(url), _MAX_SHOWN_CHARS)} redirects in a loop: check base_url"
+        )
 
     def find_target(self, parts: SplitResult) -> Target:
         """The target to connect to for this URL."""
@@ -295,6 +299,7 @@ class _HttpExchange:
             name = name.lower()
             # Repeated fields are equivalent to one list (RFC 9110, section 5.3).
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self._check_framing(response, headers)
         unpack = _unpacker(headers.get("content-encoding", ""))
         feed.put((response.status, headers), 0)
         room = self._transport.max_body_bytes
@@ -312,6 +317,21 @@ class _HttpExchange:
         if response.length:  # read1 ends silently when a body is shorter than its Content-Length
             raise ProviderConnectionError(
                 f"{self._origin} closed the connection {response.length} bytes before the end of its answer"
+            )
+
+    def _check_framing(self, response: HTTPResponse, headers: Mapping[str, str]) -> None:
+        """Raise `ProviderResponseError` for an answer whose end is ambiguous (RFC 9112, section 6.3)."""
+        length = headers.get("content-length")
+        if length is None:
+            return
+        if "transfer-encoding" in headers:  # which takes precedence; what follows on this connection is not trusted
+            response.will_close = True
+            return
+        values = {value.strip(" \t") for value in length.split(",")}
+        if len(values) > 1 or not all(value.isascii() and value.isdigit() for value in values):
+            raise ProviderResponseError(
+                f"{self._origin} sent an answer with the Content-Length {shortened(length, 100)!r}, which does not tell "
+                "where it ends, so it was discarded: check the server and the proxies before it"
             )
 
     def _enter(self, phase: str) -> None:
@@ -404,15 +424,22 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
     location = answer.headers.get("location")
     if answer.status not in (301, 302, 303, 307, 308) or not location:
         return None
-    new = urljoin(url, location)
-    old_parts, new_parts = urlsplit(url), urlsplit(new)
+    try:
+        new = urljoin(url, location)
+        old_parts, new_parts = urlsplit(url), read_url(new)
+    except (ValueError, OptionsError):
+        where = shortened(shown_url(location), _MAX_SHOWN_CHARS)
+        raise ProviderResponseError(
+            f"{shown_url(url)} redirects to {where!r} ({answer.status}), which is not an address: check base_url"
+        ) from None
     # The port is part of it: another port of the same host may belong to somebody else.
     same_origin = (old_parts.scheme, old_parts.netloc) == (new_parts.scheme, new_parts.netloc)
     if same_origin and (not is_post or answer.status in (307, 308)):
         return new
+    target = shortened(shown_url(new), _MAX_SHOWN_CHARS)
     raise ProviderResponseError(
-        f"{shown_url(url)} redirects to {shown_url(new)} ({answer.status}), which is not followed with a key: set "
-        "base_url to the target if you trust it"
+        f"{shown_url(url)} redirects to {target} ({answer.status}), which is not followed with a key: set base_url to the "
+        "target if you trust it"
     )
 
 
@@ -479,6 +506,6 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         text = f"{origin} {doing}: {why}. Check base_url and that the server runs"
         return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, HTTPException):
-        why = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 100)
+        why = on_one_line(f"{type(error).__name__}: {error}".removesuffix(": "), 100)
         return ProviderResponseError(f"{origin} does not respond with HTTP ({why}): check base_url")
     return ProviderResponseError(f"{origin} sent unreadable data ({type(error).__name__})")
