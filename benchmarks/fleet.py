@@ -89,10 +89,13 @@ def _address() -> Iterator[str]:
 def _claims(url: str) -> Iterator[Row]:
     """Claims and the bare statement, both by the same number of threads at once.
 
-    On Postgres, each thread has a connection; on SQLite they share that of the process. On SQLite, a claim costs about 0.2
-    ms of processor time and the bare statement 0.07. Of the difference, finding the run is 40 us (lost leases, tenants in
-    turn, sessions in order), the row and its five indexes, four more pages of the log, 60, and Python, which reads back a
-    row of 28 columns, 30. The time that the threads wait for each other is in both figures.
+    On Postgres, each thread has a connection; on SQLite they share that of the process. On SQLite, a claim costs about 0.12
+    ms of processor time and the bare statement 0.035: 3.6 x, with one thread as with 16, because 150 bare ones in a row stay
+    in the processor's caches. In turns of ten it is 2.8 x, in turns of one 2.5 x. Of the difference, about a third is
+    finding the run (lost leases, tenants in turn, sessions in order), almost half the row and its indexes, four more pages
+    of the log, and a quarter Python, which reads back a row of 28 columns. No index can go: without the one by lease, or
+    the one of open runs, a claim takes 1.2 to 1.6 times as long, and only the one of busy runs, which divides workers among
+    tenants, costs more here (7 %) than it saves.
     """
     count = 2_400
     with closing(open_store(url)) as store:
