@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, check_session, end_conversation, run_request, store_of
-from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError, SessionNotFoundError
+from .errors import (
+    GuardrailTrippedError,
+    OpenAgentSdkError,
+    OptionsError,
+    RunFailedError,
+    SessionNotFoundError,
+    ToolInputError,
+)
 from .events import (
     AnyEvent,
     AssistantDelta,
@@ -300,6 +307,13 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         kind = None if self._schema is None else self._schema.kind
         return value if kind is None else kind.read(value, "the answer")
 
+    def _may_be_none(self) -> bool:
+        """Whether None is a valid output."""
+        try:
+            return self._schema is not None and self._read(None) is None
+        except ToolInputError:
+            return False
+
     def read_partial(self, text: str) -> Any:
         """Convert an incomplete text to the output; `NOTHING` if it does not represent one yet."""
         if self._schema is None:
@@ -359,6 +373,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             deps=deps,
             read=self._read,
             validators=self.output_validators,
+            may_be_none=self._may_be_none(),
             retries=self.output_retries,
             input_guardrails=self.input_guardrails,
             output_guardrails=self.output_guardrails,

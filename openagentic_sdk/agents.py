@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
-from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number
+from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number, shown
 from .ground.disk import read_toml
 from .ground.frozen import frozen
 from .ground.patterns import regex
@@ -124,6 +124,10 @@ class Agents(Mapping[str, NamedAgent]):
     """
 
     def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions | HasOptions]) -> None:
+        if not isinstance(agents, Mapping):
+            raise OptionsError(
+                f"agents must be a mapping of names to agents, such as {{'tea': agent}}, not {shown(agents)}"
+            )
         if not agents:
             raise OptionsError("no agents are defined: define at least one")
         self._agents = {name: _checked(name, agent) for name, agent in agents.items()}

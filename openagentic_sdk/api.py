@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import field, fields
 from reprlib import Repr
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .assemble import build_agent, check_session, run_request
 from .errors import EventLoopError, RunFailedError
 from .events import AnyEvent, AssistantMessage, Result, StopReason
 from .ground.frozen import frozen, values_of
+from .ground.settings import advice_on
 from .kernel.loop import MAX_TEXT_TWICE
 from .kernel.task import RunTask, run_events
 from .options import OpenAgenticOptions
@@ -58,6 +59,12 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run ended by itself, with a complete answer."""
         return self.stop_reason == "end" and self.cut_by is None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            advice = "" if name.startswith("_") else advice_on(name, self.__dataclass_fields__)
+            raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}{advice}")
 
 
 def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyEvent, None]:

@@ -43,7 +43,7 @@ from .kernel.prompt import Said
 from .kernel.recorder import off_loop
 from .kernel.task import RunTask, run_events
 from .kernel.tool import Questions, ToolContext, ToolOutput
-from .options import OpenAgenticOptions
+from .options import OpenAgenticOptions, require_options
 from .parts.agent.part import name_of
 from .parts.record.lifecycle import export_session
 from .parts.workflows.body import Branch, First, Together
@@ -611,7 +611,7 @@ class Workflow(Generic[P, R]):
         A test can thus determine whether new code still fits old histories. Raises `SessionNotFoundError`, and
         `OptionsError` for a session of another workflow.
         """
-        base, copy = options or self.options, MemorySessionStore()
+        base, copy = self._base(options), MemorySessionStore()
         store = store_of(build_agent(self.to_options(base)))
         await off_loop(True, export_session, store, copy, session)
         # Without the hooks, limits and gate of `options`, which could act, or stop the replay.
@@ -627,8 +627,14 @@ class Workflow(Generic[P, R]):
         return WorkflowReplay(session, fits, len(numbers), None if fits else result.error_message)
 
     def _agent(self, options: OpenAgenticOptions | None) -> tuple[AgentRuntime, str | None]:
-        options = options or self.options
-        return build_agent(self.to_options(options)), options.key_file
+        base = self._base(options)
+        return build_agent(self.to_options(base)), base.key_file
+
+    def _base(self, options: OpenAgenticOptions | None) -> OpenAgenticOptions:
+        """The options of a run, without the workflow itself. Raises `OptionsError` for another value."""
+        if options is not None:
+            require_options(options)
+        return options or self.options
 
     def read_output(self, text: str) -> R:
         """The output of the workflow, from the text of its last answer."""
@@ -653,7 +659,7 @@ class Workflow(Generic[P, R]):
     def _to_options(
         self, options: OpenAgenticOptions | None, outcome: WorkflowOutcome, *, replays: bool = False
     ) -> OpenAgenticOptions:
-        base = options or self.options
+        base = self._base(options)
 
         def start(part: WorkflowPart, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
             return self._function.call(Flow(part, base, self._function.input), arguments)
@@ -681,7 +687,7 @@ class Workflow(Generic[P, R]):
     async def _run(
         self, prompt: Said | None, place: Mapping[str, Any], options: OpenAgenticOptions | None
     ) -> WorkflowResult[R]:
-        outcome, seal = WorkflowOutcome(), Seal((options or self.options).key_file)
+        outcome, seal = WorkflowOutcome(), Seal(self._base(options).key_file)
         prepared = replace(self._to_options(options, outcome), **place)
         events: list[AnyEvent] = []
         while True:

@@ -365,9 +365,10 @@ class WrittenList(list[Any]):
 
     __slots__ = ("canonical", "text")
 
-    def __init__(self, values: Iterable[Any], text: str, canonical: str) -> None:
+    # Code that copies a list through its class, such as dataclasses.asdict, passes no texts.
+    def __init__(self, values: Iterable[Any], text: str = "", canonical: str = "") -> None:
         super().__init__(values)
-        self.text, self.canonical = text, canonical
+        self.text, self.canonical = text or _dumps_value([*self]), canonical or _canonical([*self])
 
 
 def written(values: list[Any]) -> list[Any]:

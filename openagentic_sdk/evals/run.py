@@ -18,7 +18,7 @@ from ..ground.threads import error_words, running_loop
 from ..kernel.recorder import may_block, off_loop
 from ..parts.budgets import Budget
 from ..parts.masking import environment_redactor, mask_event
-from ..sessions.base import SessionStore
+from ..sessions.base import SessionStore, require_store
 from ..sessions.core import SessionWriter
 from .apart import Apart
 from .judge import names_of
@@ -53,6 +53,7 @@ async def run_suite(
     `SessionLockedError` if another process runs this eval.
     """
     running_loop("run_suite()")
+    require_store(store)
     suite = check_suite(suite)
     if resume is None:
         started = await _plan(suite, store, cases, variants, repeats, max_cost_usd)

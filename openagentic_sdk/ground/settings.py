@@ -223,6 +223,8 @@ class _Description:
 # are in docs/from-*.md. The counterparts of one name, separated by " | ", are arguments of different callables.
 _LIMITS = "run(max_steps=..., max_tokens=..., max_cost_usd=..., timeout_s=...)"
 _OUTPUT = "output= | Agent(output=...) | output_schema=, or Agent(output=...)"
+# Of a result: an AgentResult has an output.
+_ANSWER = "output | final_text, or structured_output if output_schema is set"
 _WORDS = {
     "add_dirs": "additional_dirs=",
     "args_schema": "parameters with type hints, or a class that extends Tool",
@@ -237,6 +239,7 @@ _WORDS = {
     "conversation_id": "session=",
     "deferred_tool_results": "answers= | agent.run(answers=...)",
     "deps_type": "deps= | Agent(deps=...)",
+    "default_headers": "headers=",
     "description_override": "description=",
     "effort": "RequestSettings(reasoning_effort=...) of the provider",
     "enable_file_checkpointing": "rewind_session(files=True), without a setting",
@@ -254,8 +257,10 @@ _WORDS = {
     "matcher": "tool_name_pattern=",
     "max_budget_usd": "max_cost_usd=",
     "max_retries": "retry=RetryPolicy(max_retries=...)",
+    "max_tokens": "settings=RequestSettings(max_tokens=...)",
     "max_thinking_tokens": "AnthropicProvider(thinking=...)",
     "max_turns": "max_steps=",
+    "model": "OpenAgenticOptions(model=...), or Agent(provider, options=...)",
     "mode": "permission_mode= | permission_gate=PermissionGate(permission_mode=...)",
     "model_settings": "a provider with settings=RequestSettings(...)",
     "name_override": "name=",
@@ -275,10 +280,10 @@ _WORDS = {
     "run_config": "arguments of run()",
     "session_id": "session=",
     "system_prompt": "instructions= | prompt= | Agent(instructions=...)",
-    "temperature": "RequestSettings(temperature=...) of the provider",
+    "temperature": "settings=RequestSettings(temperature=...) | RequestSettings(temperature=...) of the provider",
     "thinking": "AnthropicProvider(thinking=...)",
     "thread_id": "session=",
-    "timeout": "timeout_s=",
+    "timeout": "timeout_s= | settings=RequestSettings(timeouts=...)",
     "toolsets": "mcp_servers= | tools=, and options=OpenAgenticOptions(mcp_servers=...)",
     "total_tokens_limit": "max_tokens=",
     "usage": "tools=[other.as_tool()], which spends from the same limits",
@@ -296,11 +301,15 @@ _WORDS = {
     "to_cli_sync": "the command openagentic-sdk chat",
     # Attributes of a result.
     "all_messages": "new_messages(), after the messages that you passed",
-    "data": "output",
-    "final_output": "output",
+    "content": _ANSWER,
+    "data": _ANSWER,
+    "final_output": _ANSWER,
     "last_agent": "agent_name",
+    "messages": "rebuild_messages(result.events)",
     "new_items": "events",
+    "output": _ANSWER,
     "raw_responses": "events",
+    "text": _ANSWER,
     "to_input_list": "new_messages()",
 }
 
@@ -329,4 +338,4 @@ def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) 
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-_ARGUMENT = regex(r"(\w+)=")
+_ARGUMENT = regex(r"(\w+)(?:=|$)")

@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ..ground.checks import shown
 from ..ground.loose import as_mappings, read_json
+from ..ground.settings import advice_on
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames
@@ -78,7 +79,8 @@ class EndpointProvider(ABC):
 
     def __init__(self, *, base_url: str | None, **endpoint: Unpack[EndpointArguments]) -> None:
         if unknown := endpoint.keys() - EndpointArguments.__annotations__.keys():
-            raise TypeError(f"{type(self).__name__} takes no argument {', '.join(sorted(unknown))}")
+            name, names = min(unknown), (*EndpointArguments.__annotations__, "base_url")
+            raise TypeError(f"{type(self).__name__} takes no argument {name}{advice_on(name, names)}")
         variable_url = os.environ.get(self.url_variable, "").strip() if base_url is None and self.url_variable else ""
         self._is_url_of_environment = bool(variable_url)
         if base_url is not None and not isinstance(base_url, str):
@@ -91,6 +93,8 @@ class EndpointProvider(ABC):
         self.base_url = url.rstrip("/").removesuffix(self.operation)
         self.settings = endpoint.get("settings") or RequestSettings()
         key = endpoint.get("api_key")
+        if key is not None and not (isinstance(key, str) or callable(key)):
+            raise OptionsError(f"api_key must be text or a callable, not a value of type {type(key).__name__}")
         self._key = KeySource(key) if key else None
         self._call_keys: dict[Any, KeySource] = {}
         self._headers = endpoint.get("headers") or {}

@@ -6,6 +6,7 @@ from typing import Unpack
 from urllib.parse import quote
 
 from ..errors import OptionsError
+from ..ground.checks import shown
 from .endpoint import EndpointArguments
 from .keys import KeyGiver
 from .openai import ChatProvider
@@ -31,6 +32,8 @@ class OpenAICompatibleProvider(ChatProvider):
         name: str | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
+        if not base_url:
+            raise OptionsError(f"base_url must be an address, such as http://127.0.0.1:8000/v1, not {shown(base_url)}")
         super().__init__(base_url=base_url, quirks=quirks, **endpoint)
         self._api_key_header = api_key_header
         if name is not None:

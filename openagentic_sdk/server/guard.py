@@ -20,6 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ..errors import InvalidEventError, OptionsError, RequestRefusedError
+from ..ground.checks import shown
 from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 from ..sessions.seal import read_key, sdk_home
@@ -56,6 +57,8 @@ class Guard:
     """
 
     def __init__(self, auth: Auth | str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+        if not (isinstance(auth, str) or callable(auth)):
+            raise OptionsError(f"auth must be a token, or a function from the scope to a Principal, not {shown(auth)}")
         if isinstance(auth, str) and len(auth) < MIN_TOKEN_CHARS:
             raise OptionsError(f"the token has {len(auth)} characters: use one of {MIN_TOKEN_CHARS} or more")
         self._auth = auth

@@ -39,6 +39,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from ..errors import OptionsError
 from ..events import Event, ModelRequest, ModelResponse, ToolResult, ToolUse, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line
@@ -314,6 +315,8 @@ def crash_report(
         first = Life(world)
         reference = _outcome(world, first, _live(build, first), ())
         moments = [Moment(n, is_behind, what) for n, what in enumerate(first.seen, 1) for is_behind in (False, True)]
+        if not moments:
+            raise OptionsError("nothing can be killed: build stored no event in life.store and called no life.effect()")
         standard = _Standard.of(reference)
         broken = list(_judge(standard, reference, {}, check))
     finally:

@@ -12,17 +12,25 @@ from openagentic_sdk import (
     AgentDefinition,
     AgentResult,
     EventLoopError,
+    Flow,
     HookEngine,
     HookMatcher,
     OpenAgenticOptions,
+    OpenAICompatibleProvider,
+    OpenAIProvider,
     OptionsError,
     PermissionGate,
+    RunFailedError,
+    RunResult,
     submit,
+    workflow,
 )
 from openagentic_sdk import tool as typed_tool
+from openagentic_sdk.evals import Suite, run_suite_sync
 from openagentic_sdk.ground.settings import _WORDS
 from openagentic_sdk.options import Limits, check_options
-from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.server import app
+from openagentic_sdk.testing import ScriptedProvider, crash_everywhere
 from openagentic_sdk.tools.write import WriteTool
 
 from .support import Shop, look_up, scripted
@@ -31,6 +39,7 @@ tool: Any = typed_tool
 
 agent: Any = scripted("Hello.")
 result: Any = AgentResult("Hello.", "s", [], None, None, "end")
+plain_result: Any = RunResult("Hello.", "s", [], None, None, "end")
 # What somebody writes, the error, and the replacement that it names.
 MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (
@@ -54,6 +63,25 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
         "an AgentResult has no attribute 'final_output': use output",
     ),
     (lambda: result.to_input_list(), AttributeError, "use new_messages()"),
+    (
+        lambda: scripted("Hi.", output_validators=[lambda ctx, output: None]).run_sync("Hi."),
+        RunFailedError,
+        "output_validators: <lambda> returned None: return the output",
+    ),
+    (
+        lambda: plain_result.output,
+        AttributeError,
+        "a RunResult has no attribute 'output': use final_text, or structured_ou",
+    ),
+    (lambda: plain_result.messages, AttributeError, "use rebuild_messages(result.events)"),
+    (lambda: plain_result.stop_reson, AttributeError, "did you mean stop_reason?"),
+    (lambda: OpenAIProvider(temperature=1), TypeError, "use settings=RequestSettings(temperature=...)"),
+    (lambda: OpenAIProvider(timeout=1), TypeError, "use settings=RequestSettings(timeouts=...)"),
+    (
+        lambda: OpenAIProvider(model="gpt-4o"),
+        TypeError,
+        "use OpenAgenticOptions(model=...), or Agent(provider, options=...)",
+    ),
     (lambda: result.evnts, AttributeError, "did you mean events?"),
     (lambda: agent.run_snyc, AttributeError, "an Agent has no attribute 'run_snyc'"),
     (lambda: Agent("openai:gpt-4o", max_turns=3), TypeError, "write options=OpenAgenticOptions(max_steps=...)"),
@@ -95,6 +123,12 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: tool(effect="reads")(look_up), OptionsError, "effect must be one of 'read', 'idempotent', 'unsafe'"),
     (lambda: AgentDefinition("d", "p", disallowedTools=[]), TypeError, "use disallowed_tools="),
 )
+
+
+@workflow
+async def greeting(flow: Flow, name: str) -> str:
+    """Greet somebody."""
+    return f"Hello {name}."
 
 
 def hooked(matcher: HookMatcher) -> OpenAgenticOptions:
@@ -141,6 +175,19 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
     (
         lambda: check_options(hooked(HookMatcher("h", "Bash"))),
         "hooks.pre_tool_use['h'].hook must be a callable, not None",
+    ),
+    (
+        lambda: OpenAICompatibleProvider(base_url=""),
+        "base_url must be an address, such as http://127.0.0.1:8000/v1, not ''",
+    ),
+    (lambda: OpenAIProvider(api_key=3), "api_key must be text or a callable, not a value of type int"),
+    (lambda: greeting.run_sync("Ada", options={}), "options must be OpenAgenticOptions(...), not {}"),
+    (lambda: run_suite_sync(Suite(name="s", cases=[]), store="runs"), "not a string: pass it to open_store()"),  # type: ignore[arg-type]
+    (lambda: app([agent]), "agents must be a mapping of names to agents, such as {'tea': agent}, not [Agent("),  # type: ignore[arg-type]
+    (lambda: app({"tea": agent}, auth=3), "auth must be a token, or a function from the scope to a Principal, not 3"),  # type: ignore[arg-type]
+    (
+        lambda: crash_everywhere(lambda life: asyncio.sleep(0)),
+        "nothing can be killed: build stored no event in life.store",
     ),
     (lambda: submitted(None), "options must be OpenAgenticOptions(...), not None"),
     (lambda: check_options(OpenAgenticOptions(tools=[WriteTool])), "write WriteTool(), an object of the class"),

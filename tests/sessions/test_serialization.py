@@ -4,7 +4,7 @@ import asyncio
 import json
 import unittest
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 from openagentic_sdk.errors import InvalidEventError, UnknownEventTypeError
 from openagentic_sdk.events import (
@@ -182,6 +182,14 @@ class RoundTripTest(unittest.TestCase):
             ):
                 event = loads_event(json.dumps({**line, "seq": 1, "ts": 1.0}), strict=False)
                 self.assertEqual([left], [value for value in event_to_dict(event).values() if isinstance(value, list)])
+
+    def test_a_list_that_carries_its_json_is_copied_with_it(self):
+        values = [{"name": "read"}]
+        context = replace(sample(ModelContext, True), tools=written(values))
+        copied = asdict(context)
+        self.assertEqual((copied["tools"], json.dumps(copied["tools"])), (values, '[{"name": "read"}]'))
+        self.assertIn('"tools":[{"name":"read"}]', dumps_fields(replace(context, tools=copied["tools"])))
+        self.assertEqual(deepcopy(context), context)
 
     def test_a_dict_in_the_place_of_an_event_is_refused_by_name_and_the_reverse_too(self):
         event = UserMessage("Hi.")

@@ -74,6 +74,7 @@ class AgentRules:
     deps: Any = None
     read: Callable[[Any], Any] = lambda value: value
     validators: Sequence[GuardrailCheck] = ()
+    may_be_none: bool = True
     retries: int = 2
     input_guardrails: Sequence[GuardrailCheck] = ()
     output_guardrails: Sequence[GuardrailCheck] = ()
@@ -146,6 +147,8 @@ class AgentPart(PackagePart):
             output = rules.read(reply.text if structured is None else structured.value)
             for validator in rules.validators:
                 output = await _ask(validator, context, output, "validator")
+                if output is None and not rules.may_be_none:
+                    raise OptionsError(f"output_validators: {name_of(validator)} returned None: return the output")
         except (ModelRetryError, ValueError) as error:
             await self._send_back(error, self._repairs if structured is None else structured.repairs)
             return False
