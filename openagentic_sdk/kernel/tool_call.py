@@ -105,7 +105,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     if use.raw_arguments is not None:
         raise ToolInputError(
             f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
-            f"object), so it did not run; what came is {shortened(use.raw_arguments, 500)!r}"
+            f"object, or a huge one), so it did not run; what came is {shortened(use.raw_arguments, 500)!r}"
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):

@@ -15,9 +15,11 @@ from typing import Any
 
 from ..ground.frozen import mutable
 from ..ground.loose import as_mapping, as_mappings
-from ..serialization import MAX_DEPTH, nesting, refuse_constant
+from ..serialization import MAX_DEPTH, refuse_constant
 from .base import ToolCall, is_unfinished
 
+# In the arguments of one call: far more than a model writes. Texts of any length count as one.
+MAX_ARGUMENT_VALUES = 100_000
 # The tool with which a model finds tools that are not defined at the start.
 TOOL_SEARCH = "ToolSearch"
 
@@ -83,7 +85,7 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text if it is not a JSON object or nested too deeply for a log.
+    """The arguments of a call and None, or {} and the text if it is not a JSON object, too large or nested too deeply.
 
     Empty text means no arguments.
     """
@@ -97,5 +99,19 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, text
     if value is None:
         return {}, None
+    return (value, None) if isinstance(value, dict) and _is_bounded(value) else ({}, text)
+
+
+def _is_bounded(value: Any) -> bool:
+    """Whether a log can contain a value, and a run can handle it without holding the event loop for seconds."""
+    left, level = MAX_ARGUMENT_VALUES, [value]
     # What a log cannot contain would end the run. Half of that leaves room for events that wrap the arguments.
-    return (value, None) if isinstance(value, dict) and nesting(value) <= MAX_DEPTH // 2 else ({}, text)
+    for _ in range(MAX_DEPTH // 2):
+        parts = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        left -= sum(map(len, parts))
+        if left < 0:
+            return False
+        level = [one for part in parts for one in part]
+        if not level:
+            return True
+    return False

@@ -1,5 +1,6 @@
 """Values of tools, hooks and models that the log cannot contain: the model is told, and the run goes on."""
 
+import json
 import unittest
 from typing import Any
 
@@ -7,7 +8,7 @@ from openagentic_sdk import Flow, HookDecision, HookMatcher, MemorySessionStore,
 from openagentic_sdk.errors import RunFailedError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.kernel.tool import ToolOutput
-from openagentic_sdk.providers.calls import read_arguments
+from openagentic_sdk.providers.calls import MAX_ARGUMENT_VALUES, read_arguments
 from openagentic_sdk.serialization import MAX_DEPTH
 from openagentic_sdk.testing import ScriptedProvider
 
@@ -113,11 +114,15 @@ class Unwritable(unittest.IsolatedAsyncioTestCase):
         last = store.read_events("deep")[-1]
         self.assertEqual((last.type, getattr(last, "stop_reason", None)), ("result", "error"))
 
-    def test_arguments_that_are_nested_too_deeply_stay_text(self) -> None:
+    def test_arguments_that_are_nested_too_deeply_or_too_many_stay_text(self) -> None:
         for depth in (MAX_DEPTH, 900, 100_000):
             text = f'{{"x": {"[" * depth}{"]" * depth}}}'
             self.assertEqual(read_arguments(text), ({}, text))
         self.assertEqual(read_arguments('{"x": [[1]]}'), ({"x": [[1]]}, None))
+        many = json.dumps({"x": [0] * MAX_ARGUMENT_VALUES})
+        self.assertEqual(read_arguments(many), ({}, many))
+        long = {"x": "," * (2 * MAX_ARGUMENT_VALUES)}
+        self.assertEqual(read_arguments(json.dumps(long)), (long, None))
 
 
 if __name__ == "__main__":
