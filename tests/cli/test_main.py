@@ -19,10 +19,11 @@ from typing import Any
 from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.cli.output.turn import JsonPrinter, Turn
+from openagentic_sdk.cli.output.turn import JsonPrinter, ResultPrinter, Turn
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.prompts import Prompt
 from openagentic_sdk.runs.turns import Turns
+from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -693,6 +694,30 @@ class Interrupting(CommandCase):
         turns = Turns(OpenAgenticOptions(model="m", provider=ScriptedProvider([]), session_store="memory:"))
         with asyncio.Runner() as runner:
             self.assertEqual(CancelledTurn(turns, JsonPrinter()).play(runner, "hi"), INTERRUPTED)
+
+    def test_a_run_whose_result_is_recorded_when_a_signal_comes_shows_it_and_ends_with_its_code(self) -> None:
+        class LateSignal(FileSessionStore):
+            def open_writer(self, session_id: str) -> SessionWriter:
+                writer = super().open_writer(session_id)
+                close = writer.close
+
+                def close_late() -> None:
+                    writer.close = close  # type: ignore[method-assign]
+                    signal.raise_signal(number)
+                    close()
+
+                writer.close = close_late  # type: ignore[method-assign]
+                return writer
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            store = LateSignal(self.store)
+            turns = Turns(OpenAgenticOptions(model="m", provider=ScriptedProvider(["Tea."]), session_store=store))
+            out, err = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), asyncio.Runner() as runner:
+                turn = Turn(turns, ResultPrinter(None))
+                code = turn.play(runner, "hi")
+                turn.say_how_to_go_on()
+            self.assertEqual((code, out.getvalue(), err.getvalue()), (OK, "Tea.\n", ""))
 
     def test_a_signal_does_not_wait_for_a_line_from_a_pipe(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}

@@ -113,7 +113,7 @@ class Turn:
         self._countdown = countdown
         self._tick = tick
         self._last_seq = 0
-        self._says_how = False  # whether the result was shown, which says how to continue
+        self._result: Result | None = None  # once it was shown, which says how to continue
         self.stopped_by: int | None = None
 
     def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
@@ -167,12 +167,23 @@ class Turn:
             with handled_signals([signal.SIGINT], interrupt), on_stop_signals(suspend):
                 while (event := await turns.next_event(task)) is not None:
                     self._show(event)
+        except asyncio.CancelledError:
+            # A signal that comes while the result is recorded cancels the run, which then does not show it, and not this
+            # task.
+            self.show_ending()
+            if self._result is None or asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
         finally:
             ticking.cancel()
             if self._countdown is not None:
                 self._countdown.stop()
             await turns.end(task)
-        return exit_code(turns.result) if self.stopped_by is None else 128 + self.stopped_by
+        return 128 + self.stopped_by if self.stopped_by is not None and self._is_unfinished else exit_code(self._result)
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether the turn can be continued, and was not over when a signal came."""
+        return self._result is None or self._result.stop_reason in ("interrupted", "suspended")
 
     async def _tick_on(self) -> None:
         while self._tick is not None:
@@ -181,7 +192,8 @@ class Turn:
 
     def say_how_to_go_on(self, store_flag: str = "") -> None:
         """After a stop, print the command that continues, where a person or a journal finds it."""
-        if self._turns.session_id is not None and (self.stopped_by is not None or not self._says_how):
+        was_stopped = self.stopped_by is not None and self._is_unfinished
+        if self._turns.session_id is not None and (was_stopped or self._result is None):
             stopped = f"Stopped by {signal.Signals(self.stopped_by).name}. " if self.stopped_by is not None else ""
             command = f"openagentic-sdk chat --resume {printable(self._turns.session_id)}{store_flag}"
             with contextlib.suppress(OSError):  # the terminal may be what went away
@@ -192,7 +204,7 @@ class Turn:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
             self._last_seq = event.seq or self._last_seq
-            self._says_how |= isinstance(event, Result)
+            self._result = event if isinstance(event, Result) else self._result
         # After SIGHUP the terminal may be gone; the run is still closed in an orderly way.
         with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
             self._printer.show(event)
