@@ -187,9 +187,12 @@ def whole_file(
             _take_free_name(disk, unfinished, path)
         else:
             disk.replace(str(unfinished), str(path))
-    except BaseException:  # after any error, do not leave unfinished data on a disk that may be full
+    except BaseException as error:  # after any error, do not leave unfinished data on a disk that may be full
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
+        # The caller knows only the name that the file was to get; the error of a write names none.
+        if isinstance(error, OSError) and error.errno and str(error.filename) in ("None", str(unfinished)):
+            error.filename, error.filename2 = str(path), None
         raise
     try:
         if sync:

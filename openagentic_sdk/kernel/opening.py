@@ -82,7 +82,7 @@ async def open_run(
         lifetime=Lifetime(agent.clock.monotonic(), deadline, stopping),
     )
     recorder.patience = run.lifetime.patience
-    _OpenRun.note(recorder, writer)
+    _OpenRun.note(recorder, writer, _place_of(agent.store))
     parts = [open_part(run) for open_part in agent.parts]
     # Before `Parts`, which requests their services at once.
     watch_foreign(parts)
@@ -98,7 +98,8 @@ async def close_run(run: Run) -> None:
 
 @frozen
 class _OpenRun:
-    """A run whose session is not released yet: its writer, what closes that if the run is collected, and its event loop.
+    """A run whose session is not released yet: its writer, what closes that if the run is collected, its event loop, and
+    the place of its store.
 
     A loop that is closed with an unfinished generator (`asyncio.Runner` and `asyncio.run` end those first) never ends the
     run, and its process would hold the session until it exits.
@@ -107,13 +108,14 @@ class _OpenRun:
     writer: SessionWriter
     release: finalize[..., Any]
     loop: ref[asyncio.AbstractEventLoop]
+    place: object
 
     @classmethod
-    def note(cls, recorder: Recorder, writer: SessionWriter) -> None:
+    def note(cls, recorder: Recorder, writer: SessionWriter, place: object) -> None:
         release = when_collected(recorder, writer.close)
         release.atexit = False  # then the system releases it, and a store that hangs would hold up the exit
         with _GUARD:
-            _OPEN_RUNS[recorder] = cls(writer, release, ref(asyncio.get_running_loop()))
+            _OPEN_RUNS[recorder] = cls(writer, release, ref(asyncio.get_running_loop()), place)
 
     @staticmethod
     def forget(recorder: Recorder) -> None:
@@ -132,8 +134,9 @@ def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
     try:
         return store.open_writer(session_id)
     except SessionLockedError as error:
+        here = session_id, _place_of(store)
         with _GUARD:
-            mine = [each for each in _OPEN_RUNS.values() if each.writer.session_id == session_id]
+            mine = [each for each in _OPEN_RUNS.values() if (each.writer.session_id, each.place) == here]
         loops = [(each, each.loop()) for each in mine]
         left = [each for each, loop in loops if loop is None or loop.is_closed()]
         for each in left:
@@ -144,6 +147,11 @@ def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
             holder = "a run of this process whose event loop is not running (close its iterator there, with `aclose()`)"
             raise SessionLockedError(session_id, holder) from error
         raise
+
+
+def _place_of(store: StoreCore) -> object:
+    """Where a store keeps its sessions; a store that does not tell shares them with no other one."""
+    return getattr(store, "place", None) or store
 
 
 def session_state(session_id: str, view: SessionView) -> ProviderSession:

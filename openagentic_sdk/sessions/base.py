@@ -93,6 +93,9 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     """Called with the number of sessions done and the total while a call updates an index, which searches, lists with
     words or of a folder, and sums of costs do."""
 
+    place: object = None
+    """Where the sessions are: equal for two stores of this process that share them; None if no other store does."""
+
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
         return self.kept_summary(session_id).events

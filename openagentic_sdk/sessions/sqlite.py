@@ -97,6 +97,8 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         self._beside: list[str] = []  # a folder, for databases in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
+        else:
+            self.place = "sqlite", os.path.realpath(self.path)
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync", clock=SteadyClock(self._clock.now))
         # No caller closes a store that was created from its name.

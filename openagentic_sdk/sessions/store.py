@@ -104,6 +104,7 @@ class FileSessionStore(ListedFiles):
     ) -> None:
         check_settings({"root_dir": root_dir}, {"root_dir": path_check})
         self.root_dir = Path(root_dir)
+        self.place = "file", os.path.realpath(root_dir)
         self._sessions = path_in(self.root_dir, "sessions")
         self.durability: Durability = check_durability(durability)
         self.read_only = read_only

@@ -675,6 +675,8 @@ class Output(CommandCase):
                 with self.subTest(command, path=path):
                     expected = (FAILED, "", f"openagentic-sdk: {path}: {os.strerror(number)}\n")
                     self.assertEqual(self.command(command, "newest", "-o", path), expected)
+        expected = (FAILED, "", f"openagentic-sdk: {missing}: {os.strerror(errno.ENOENT)}\n")
+        self.assertEqual(self.command("sessions", "archive", "newest", missing), expected)
 
 
 class Interrupting(CommandCase):
@@ -703,13 +705,14 @@ class Interrupting(CommandCase):
 
                 def close_late() -> None:
                     writer.close = close  # type: ignore[method-assign]
-                    signal.raise_signal(number)
+                    signal.raise_signal(numbers.pop())
                     close()
 
                 writer.close = close_late  # type: ignore[method-assign]
                 return writer
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        while numbers:
             store = LateSignal(self.store)
             turns = Turns(OpenAgenticOptions(model="m", provider=ScriptedProvider(["Tea."]), session_store=store))
             out, err = io.StringIO(), io.StringIO()

@@ -244,6 +244,24 @@ class ClosedLoops(unittest.TestCase):
         self.assertEqual(self.go_on(session_id).final_text, "b")
         del events
 
+    def test_a_run_with_the_same_session_id_in_another_store_is_not_the_holder(self):
+        events, session_id = self.begin()
+        other = FileSessionStore(self.enterContext(tempfile.TemporaryDirectory()), "flush")
+        other.create_session(session_id=session_id)
+        mine, self.store = self.store, other
+        with other.open_writer(session_id):
+            with self.assertRaises(SessionLockedError) as caught:
+                self.go_on(session_id)
+            self.assertNotIn("event loop", str(caught.exception))
+        self.assertEqual(self.go_on(session_id).final_text, "b")
+        # Another object for the same folder is the same store.
+        self.store = FileSessionStore(mine.root_dir / ".." / mine.root_dir.name, "flush")
+        with self.assertRaisesRegex(SessionLockedError, "event loop is not running"):
+            self.go_on(session_id)
+        self.loop.close()
+        self.assertEqual(self.go_on(session_id).final_text, "b")
+        del events
+
     def test_a_garbage_collected_run_releases_its_session(self):
         events, session_id = self.begin()
         self.loop.close()

@@ -102,6 +102,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     def _join(self, *name: Any) -> None:
         """Share the server of this name with the other stores of this process, from first use on."""
+        self.place = self._servers, name
         self._joined = PerProcess(partial(self._servers.join, *name))
         when_collected(self, _leave, self._servers, self._joined)
 
