@@ -20,6 +20,7 @@ from ..errors import (
     SessionExistsError,
     SessionLockedError,
     StorageError,
+    StorageTimeoutError,
 )
 from ..events import Event
 from ..ground.frozen import changed, frozen
@@ -180,9 +181,14 @@ async def _take_session(
             late.close()
 
     # In a thread even for a local disk, because creating a session waits for several syncs.
-    opened, cancelled = await ask_store(
-        partial(_open_session, agent, request, came), deadline.patience, too_late=close_late
-    )
+    opening = partial(_open_session, agent, request, came)
+    try:
+        opened, cancelled = await ask_store(opening, deadline.patience, too_late=close_late)
+    except StorageTimeoutError:
+        # To read a long log takes longer than a cancellation waits, and nothing of this run is stored yet.
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError from None
+        raise
     session: tuple[str, SessionWriter, SessionView] = opened
     if cancelled is None:
         return session

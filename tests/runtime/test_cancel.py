@@ -5,10 +5,13 @@ import gc
 import tempfile
 import threading
 import unittest
+from contextlib import suppress
 
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import SessionLockedError
+from openagentic_sdk.events import UserMessage
 from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.runs.turns import Turns
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Tool
@@ -16,7 +19,7 @@ from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
 from tests.size import LARGE, full_size, sized
-from tests.waiting import until
+from tests.waiting import until, until_async
 
 from .support import assert_closed, options_for
 
@@ -204,6 +207,35 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         events = assert_closed(self, options.session_store, result.session_id)
         outcomes = [event.outcome for event in events if event.type == "tool.result"]
         self.assertEqual((result.stop_reason, outcomes), ("timeout", ["cancelled", "ok"]))
+
+    async def test_a_cancellation_while_a_long_log_is_read_is_no_failure_of_the_store(self):
+        class LongLog(MemorySessionStore):
+            def iter_events(self, session_id, **where):
+                reading.set()
+                go_on.wait()
+                return super().iter_events(session_id, **where)
+
+        reading, go_on, store = threading.Event(), threading.Event(), LongLog()
+        self.addCleanup(go_on.set)
+        session_id = store.create_session()
+        store.append_event(session_id, UserMessage("hi"))
+        skip_time(0)  # before the run asks for the clock
+        turns = Turns(options_for(["a"], session_store=store, resume=session_id))
+        task = asyncio.create_task(turns.begin("hi"))
+        await until_async(reading.is_set, "the log is read")
+        task.cancel()
+        await asyncio.sleep(0)
+        skip_time(60)
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+        def is_free():
+            with suppress(SessionLockedError):
+                store.open_writer(session_id).close()
+                return True
+
+        await until_async(is_free, "the session is released when the log was read")
 
     async def test_a_partial_answer_is_kept_as_an_incomplete_message(self):
         store = MemorySessionStore()
