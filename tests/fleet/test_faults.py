@@ -69,7 +69,7 @@ class NetworkTest(PostgresFleetTest):
             self.work(proxy.url)
             self.check_ended(first, "first")
             pieces = proxy.sent
-            for fault in ("cut before", "cut after"):
+            for fault in ("cut before", "cut inside", "cut answer", "cut after"):
                 for number in range(1, pieces, 1 if LARGE else 5):
                     key = f"{fault.split()[1]}{number}"
                     with self.subTest(fault=fault, piece=number):

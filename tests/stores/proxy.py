@@ -10,8 +10,11 @@ from types import TracebackType
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-# Fail before the server receives the data, or after it answered; "hang" keeps the connection open but forwards nothing.
-Fault = Literal["cut before", "cut after", "hang before", "hang after"]
+# Fail before the server receives the data, after half of it, after half of the answer, or after the server answered; "hang"
+# keeps the connection open but forwards nothing.
+Fault = Literal[
+    "cut before", "cut inside", "cut answer", "cut after", "hang before", "hang inside", "hang answer", "hang after"
+]
 
 
 class Proxy:
@@ -89,11 +92,15 @@ class Proxy:
                     if not data:
                         return
                     fault = self._next() if ready is client else None
-                    if fault in ("cut before", "hang before"):
-                        return self._break(fault)
-                    (server if ready is client else client).sendall(data)
+                    how = fault.split()[1] if fault else ""
+                    if how == "inside":
+                        server.sendall(data[: len(data) // 2])
+                    elif how != "before":
+                        (server if ready is client else client).sendall(data)
+                    if how in ("answer", "after"):
+                        answer = server.recv(65536)
+                        client.sendall(answer[: len(answer) // 2] if how == "answer" else b"")
                     if fault:
-                        server.recv(65536)
                         return self._break(fault)
 
     def _break(self, fault: Fault) -> None:

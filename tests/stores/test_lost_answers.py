@@ -164,9 +164,9 @@ class LostAnswerTest(unittest.TestCase):
 
     def test_a_connection_that_breaks_before_or_after_any_piece_doubles_and_loses_nothing(self) -> None:
         # In the small size: cut after odd pieces, so that each call loses a response, and before even ones.
-        for fault, first in (("cut before", 2), ("cut after", 1)):
+        for fault, first in (("cut before", 2), ("cut inside", 2), ("cut answer", 1), ("cut after", 1)):
             self.run_at_each_piece(fault, 1 if LARGE else 2, 60.0, first=1 if LARGE else first)  # type: ignore[arg-type]
 
     def test_a_server_that_stops_answering_at_any_piece_is_given_up_when_patience_ends(self) -> None:
-        for fault in ("hang before", "hang after"):
+        for fault in ("hang before", "hang inside", "hang answer", "hang after"):
             self.run_at_each_piece(fault, 1 if LARGE else 7, PATIENCE_S)  # type: ignore[arg-type]
