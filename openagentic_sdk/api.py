@@ -8,7 +8,7 @@ from dataclasses import field, fields
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any
 
-from .assemble import build_agent, check_session, run_request
+from .assemble import build_agent, check_session, open_agent, run_request
 from .errors import EventLoopError, RunFailedError
 from .events import AnyEvent, AssistantMessage, Result, StopReason
 from .ground.frozen import frozen, values_of
@@ -83,7 +83,7 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyE
     """
 
     async def start() -> RunTask:
-        agent = build_agent(options)
+        agent = await open_agent(options)
         request = run_request(options, agent)
         if prompt is None:
             await check_session(agent, request)

@@ -22,7 +22,7 @@ from .ground.frozen import changed
 from .ground.rooms import is_installed
 from .ground.system import working_dir
 from .ground.text import existing
-from .ground.threads import error_words
+from .ground.threads import error_words, run_in_thread
 from .ground.words import look_alikes
 from .hooks.engine import HookEngine
 from .kernel.agent import AgentRuntime, RunRequest
@@ -125,6 +125,12 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     if not os.path.isdir(cwd):
         raise OptionsError(f"cwd {str(cwd)!r} is not a folder that can be used: create it or pass another")
     return _Assembly(located(options), servers).agent()
+
+
+async def open_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
+    """Like `build_agent`, for a coroutine: if files of a project are read, of which there may be thousands, in a thread."""
+    build = partial(build_agent, options, servers=servers)
+    return await run_in_thread(build, name="openagentic-project") if options.setting_sources else build()
 
 
 def mcp_home() -> McpHome:

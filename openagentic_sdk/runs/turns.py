@@ -12,7 +12,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Literal
 
-from ..assemble import build_agent, check_session, end_conversation, run_request, store_of
+from ..assemble import build_agent, check_session, end_conversation, open_agent, run_request, store_of
 from ..events import AnyEvent, Event, Result, UserQuestion
 from ..ground.frozen import changed
 from ..kernel.prompt import Said
@@ -75,7 +75,7 @@ class Turns:
 
         Raises like `query` before its first event, in which case nothing has happened.
         """
-        agent = build_agent(self.options, servers=self._servers)
+        agent = await open_agent(self.options, servers=self._servers)
         self.store = store_of(agent)
         request = run_request(self.options, agent)
         if prompt is None:

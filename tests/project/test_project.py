@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
+from types import FrameType
 from typing import Any
 
 from openagentic_sdk.parts.project.project import read_project
 from openagentic_sdk.parts.project.trust import TrustAnswer, TrustStore, project_digest
 from tests.skills.support import ProjectTestCase, RunTestCase
+
+
+class ReadInAThread(RunTestCase):
+    def test_the_files_of_a_project_are_read_beside_the_event_loop(self) -> None:
+        self.write({"CLAUDE.md": "Be brief."})
+        threads: set[threading.Thread] = set()
+
+        def note(frame: FrameType, event: str, argument: object) -> None:
+            if event == "call" and frame.f_code is read_project.__code__:
+                threads.add(threading.current_thread())
+
+        threading.setprofile(note)
+        sys.setprofile(note)
+        try:
+            result = self.run_script("Done.")
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        self.assertEqual((result.final_text, len(threads)), ("Done.", 1))
+        self.assertNotIn(threading.main_thread(), threads)
 
 
 class LoadedTest(ProjectTestCase):
