@@ -15,6 +15,7 @@ from typing import Any
 
 from ..ground.frozen import mutable
 from ..ground.loose import as_mapping, as_mappings
+from ..ground.schemas import is_bounded
 from ..serialization import MAX_DEPTH, refuse_constant
 from .base import ToolCall, is_unfinished
 
@@ -99,19 +100,6 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, text
     if value is None:
         return {}, None
-    return (value, None) if isinstance(value, dict) and _is_bounded(value) else ({}, text)
-
-
-def _is_bounded(value: Any) -> bool:
-    """Whether a log can contain a value, and a run can handle it without holding the event loop for seconds."""
-    left, level = MAX_ARGUMENT_VALUES, [value]
     # What a log cannot contain would end the run. Half of that leaves room for events that wrap the arguments.
-    for _ in range(MAX_DEPTH // 2):
-        parts = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
-        left -= sum(map(len, parts))
-        if left < 0:
-            return False
-        level = [one for part in parts for one in part]
-        if not level:
-            return True
-    return False
+    fits = is_bounded(value, max_values=MAX_ARGUMENT_VALUES, max_levels=MAX_DEPTH // 2)
+    return (value, None) if isinstance(value, dict) and fits else ({}, text)

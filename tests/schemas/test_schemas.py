@@ -12,10 +12,10 @@ from typing import Any
 from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.errors import OptionsError, ToolInputError
 from openagentic_sdk.events import PermissionDecision, ToolResult, ToolStarted
-from openagentic_sdk.ground.schemas import compiled
+from openagentic_sdk.ground.schemas import compiled, require_checkable
 from openagentic_sdk.ground.schemas.checker import MAX_STEPS
 from openagentic_sdk.ground.schemas.expressions import Expression, expression
-from openagentic_sdk.ground.schemas.reading import Schema
+from openagentic_sdk.ground.schemas.reading import MAX_VALUES, Schema
 from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema
 from openagentic_sdk.parts.mcp.questions import elicit
 from openagentic_sdk.parts.mcp.tools import RemoteTool
@@ -349,6 +349,18 @@ class Hostile(unittest.TestCase):
                 tracemalloc.stop()
                 self.assertIn("in bounded time", said)
                 self.assertLess(most, 80_000_000)
+
+    def test_a_schema_of_too_many_values_or_levels_is_not_read(self) -> None:
+        deep: Any = 1
+        for _ in range(MAX_VALUES):
+            deep = [deep]
+        for source in ({"enum": [0] * MAX_VALUES}, {"examples": [0] * MAX_VALUES}, {"const": deep}):
+            problems = Schema(source).problems
+            self.assertRegex(
+                str(problems), r"the schema contains more than 200,000 values, or is nested deeper than 250"
+            )
+            with self.assertRaisesRegex(OptionsError, "200,000 values"):
+                require_checkable(source, "output_schema")
 
     def test_the_steps_of_a_check_are_the_same_each_time(self) -> None:
         schema = {"items": {"pattern": "(x+x+)+y"}}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .reading import Schema
 
-__all__ = ["Schema", "compiled", "require_checkable", "validate"]
+__all__ = ["Schema", "compiled", "is_bounded", "require_checkable", "validate"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +20,23 @@ def __getattr__(name: str) -> Any:
     from .reading import Schema
 
     return Schema
+
+
+def is_bounded(value: Any, *, max_values: int, max_levels: int) -> bool:
+    """Whether a JSON value contains at most so many values, on at most so many levels of nesting; stops at the limits."""
+    left, level = max_values, [value]
+    for _ in range(max_levels):
+        parts = [item.values() if isinstance(item, Mapping) else item for item in level if isinstance(item, _NESTS)]
+        left -= sum(map(len, parts))
+        if left < 0:
+            return False
+        level = [one for part in parts for one in part]
+        if not level:
+            return True
+    return False
+
+
+_NESTS = (Mapping, list, tuple)
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:

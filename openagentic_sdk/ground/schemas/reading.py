@@ -11,11 +11,14 @@ from urllib.parse import unquote, urljoin
 
 from ...errors import OptionsError, ToolInputError
 from ..words import shortened
+from . import is_bounded
 from .checker import TYPES, Node, Path, SchemaRun, TooMuchWork, copied, show
 from .expressions import expression
 
 MAX_SCHEMAS = 20_000  # per schema
 MAX_SCHEMA_DEPTH = 100
+MAX_VALUES = 200_000  # of any kind, also those of `enum` and `examples`
+_MAX_LEVELS = 2 * MAX_SCHEMA_DEPTH + 50  # of JSON: a property is two levels below its object
 _MAX_READ = 4_000_000  # characters of patterns, references and schema locations
 _MAX_PROBLEMS = 20
 _MAX_COMPILED = 512
@@ -131,6 +134,10 @@ class _DocumentReader:
         self._places: dict[tuple[str, str], Node] = {}
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor -> resource -> schema
         self._left = _MAX_READ
+        if not is_bounded(source, max_values=MAX_VALUES, max_levels=_MAX_LEVELS):
+            raise TooMuchWork(
+                f"contains more than {MAX_VALUES:,} values, or is nested deeper than {_MAX_LEVELS} levels"
+            )
         self.root = self._read(source, "", [("", "")], 0)
         is_scoped = any("$dynamicRef" in node.schema for node, _ in self._nodes)
         for node, place in self._nodes:

@@ -16,6 +16,7 @@ from ...errors import OptionsError
 from ...ground.frozen import frozen
 from ...ground.loose import as_mapping
 from ...ground.patterns import regex
+from ...ground.schemas import is_bounded
 from ...ground.words import shortened
 from .keys import KeyNames, sent_keys
 from .keywords import ANNOTATIONS, SILENT, describe, merged, note_dropped, types_of
@@ -32,7 +33,6 @@ MAX_VALUES = 200_000
 MAX_NESTING = 250
 _MAX_REMEMBERED = 2_048
 
-_NESTS = (Mapping, list, tuple)
 _PLAIN_NAME = regex(r"[a-zA-Z0-9_.-]+")
 _PLAIN_REFERENCE = regex(r"#/(?:\$defs|definitions)/[a-zA-Z0-9_.-]+")
 
@@ -69,15 +69,8 @@ def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
 
 
 def _require_bounded(parameters: Mapping[str, Any]) -> None:
-    left, level = MAX_VALUES, [parameters]
-    for _ in range(MAX_NESTING):
-        left -= len(level)
-        values = [part.values() if isinstance(part, Mapping) else part for part in level if isinstance(part, _NESTS)]
-        if not values:
-            return
-        if left < sum(map(len, values)):
-            break
-        level = [one for part in values for one in part]
+    if is_bounded(parameters, max_values=MAX_VALUES, max_levels=MAX_NESTING):
+        return
     names = shortened(", ".join(map(str, islice(as_mapping(parameters.get("properties")), 5))), 200)
     raise OptionsError(
         f"the parameters of a tool (properties {names}) contain more than {MAX_VALUES:,} values or are nested deeper than "
