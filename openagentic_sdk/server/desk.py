@@ -155,7 +155,10 @@ class Desk(Shelf):
         earlier = await self._earlier(target, request_id, key, message, is_there=is_there) if may_be_known else None
         if earlier is not None and not earlier.is_new:
             return earlier
-        facts = self._run_facts(metadata, agent, wishes, continues=prompt is None)
+        if prompt is None and not wishes:
+            wishes = metadata.get(WISHES_KEY)  # those of the run that this one continues
+        agent = agent or metadata.get(AGENT_KEY) or self.agents.default
+        facts: dict[str, Any] = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
         if notes:
             facts[note_key(request_id)] = dict(notes)
         # A prompt contains its own id, which is unique in its session.
@@ -173,17 +176,6 @@ class Desk(Shelf):
         if is_there and {name: metadata.get(name) for name in facts} != facts:
             await off_loop(True, self.store.update_metadata, target, facts)
         return earlier or Started(target, request_id, after_seq)
-
-    def _run_facts(
-        self, metadata: Mapping[str, Any], agent: str | None, wishes: Mapping[str, Any] | None, *, continues: bool
-    ) -> dict[str, Any]:
-        """What a session's metadata keeps about its newest run; a run that continues has the wishes of the one before."""
-        if continues and not wishes:
-            wishes = metadata.get(WISHES_KEY)
-        return {
-            AGENT_KEY: agent or metadata.get(AGENT_KEY) or self.agents.default,
-            WISHES_KEY: dict(wishes or {}) or None,
-        }
 
     def _run_options(
         self, who: Principal, facts: Mapping[str, Any], request_id: str | None, **session: str
