@@ -12,22 +12,27 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.cli.output.turn import JsonPrinter, ResultPrinter, Turn
+from openagentic_sdk.cli.output.turn import READING_S, JsonPrinter, ResultPrinter, Turn
+from openagentic_sdk.events import Event
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.prompts import Prompt
 from openagentic_sdk.runs.turns import Turns
 from openagentic_sdk.sessions.core import SessionWriter
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.looptime import skip_time
 from tests.size import full_size
 
 from ..ports import free_port, until_listens
@@ -696,6 +701,32 @@ class Interrupting(CommandCase):
         turns = Turns(OpenAgenticOptions(model="m", provider=ScriptedProvider([]), session_store="memory:"))
         with asyncio.Runner() as runner:
             self.assertEqual(CancelledTurn(turns, JsonPrinter()).play(runner, "hi"), INTERRUPTED)
+
+    def test_a_person_who_waits_for_a_long_log_is_told_what_happens(self) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+            def write(self, text: str) -> int:
+                shown.set()
+                return super().write(text)
+
+        class LongLog(MemorySessionStore):
+            def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+                loop.call_soon_threadsafe(skip_time, READING_S)
+                was_shown.append(shown.wait(120))
+                return super().iter_events(session_id, after_seq=after_seq, limit=limit)
+
+        shown, was_shown, store = threading.Event(), list[bool](), LongLog()
+        session_id = store.create_session()
+        provider = ScriptedProvider(["Tea."])
+        options = OpenAgenticOptions(model="m", provider=provider, session_store=store, resume=session_id)
+        err = Terminal()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err), asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            self.assertEqual(Turn(Turns(options), ResultPrinter(None)).play(runner, "hi"), OK)
+        self.assertEqual(set(was_shown), {True})
+        self.assertEqual(err.getvalue(), "reading the session, which is long, or its store is slow (Ctrl-C ends)\n")
 
     def test_a_run_whose_result_is_recorded_when_a_signal_comes_shows_it_and_ends_with_its_code(self) -> None:
         class LateSignal(FileSessionStore):

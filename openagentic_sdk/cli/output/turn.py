@@ -26,6 +26,8 @@ from ..exits import FAILED, INTERRUPTED, OK
 from .terminal import Screen
 
 TICK_S = 0.25
+# A session that opens within this time is not worth a message.
+READING_S = 2.0
 
 
 class Printer(Protocol):
@@ -148,7 +150,11 @@ class Turn:
     async def show_events(self, prompt: Prompt) -> int:
         """Like `play`, in a running event loop. The first Ctrl-C ends the run in an orderly way, the next one raises."""
         turns = self._turns
-        task = await turns.begin(prompt)
+        reading = asyncio.get_running_loop().call_later(READING_S, self._note_reading)
+        try:
+            task = await turns.begin(prompt)
+        finally:
+            reading.cancel()
         ticking = asyncio.create_task(self._tick_on())
         loop = asyncio.get_running_loop()
 
@@ -179,6 +185,13 @@ class Turn:
                 self._countdown.stop()
             await turns.end(task)
         return 128 + self.stopped_by if self.stopped_by is not None and self._is_unfinished else exit_code(self._result)
+
+    def _note_reading(self) -> None:
+        """Tell a person why nothing happens yet, unless the line that they type is on the screen."""
+        if sys.stderr.isatty() and not getattr(self._printer, "footer", None):
+            with contextlib.suppress(OSError):
+                text = "reading the session, which is long, or its store is slow (Ctrl-C ends)"
+                print(text, file=sys.stderr, flush=True)
 
     @property
     def _is_unfinished(self) -> bool:
