@@ -67,8 +67,11 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
 
 def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
     if not isinstance(part, Mapping) or part.get("type") not in _MEDIA:
+        advice = ""
+        if isinstance(part, Mapping) and "role" in part:
+            advice = ": a session has its earlier messages; pass those of another one as Agent.run(message_history=...)"
         raise OptionsError(
-            f"{where} is a dict whose type is text (with a string), image, file or audio, not {part!r:.200}"
+            f"{where} is a dict whose type is text (with a string), image, file or audio, not {part!r:.200}{advice}"
         )
     sources = [name for name in _SOURCES if part.get(name) is not None]
     wrong = [name for name in (*sources, "media_type", "name") if not isinstance(part.get(name, ""), str | None)]

@@ -94,7 +94,7 @@ class ScriptedProvider(StreamedProvider):
         self._source = source
         self._clock = clock or SystemClock()
         # Both are iterable, too: a text would be a script with one turn for each letter.
-        if isinstance(turns, (str, Mapping)):
+        if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):
             raise ScriptError(f"{source}: a script must be a list of turns: write [{turns!r}]")
         checked: list[_NumberedTurn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)

@@ -15,6 +15,7 @@ from openagentic_sdk import (
     Flow,
     HookEngine,
     HookMatcher,
+    MemorySessionStore,
     OpenAgenticOptions,
     OpenAICompatibleProvider,
     OpenAIProvider,
@@ -26,6 +27,7 @@ from openagentic_sdk import (
     workflow,
 )
 from openagentic_sdk import tool as typed_tool
+from openagentic_sdk.errors import ScriptError
 from openagentic_sdk.evals import Suite, run_suite_sync
 from openagentic_sdk.ground.settings import _WORDS
 from openagentic_sdk.options import Limits, check_options
@@ -136,6 +138,15 @@ def hooked(matcher: HookMatcher) -> OpenAgenticOptions:
     return OpenAgenticOptions(provider=ScriptedProvider([]), hooks=HookEngine(pre_tool_use=[matcher]))
 
 
+def changed_when_closed() -> None:
+    """Change the model of a closed client."""
+    client = AgentClient(
+        OpenAgenticOptions(provider=ScriptedProvider([]), model="m", session_store=MemorySessionStore())
+    )
+    asyncio.run(client.close())
+    client.set_model("another")
+
+
 def submitted(options: Any) -> Any:
     """What `submit` with these options returns."""
 
@@ -189,6 +200,15 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
         lambda: crash_everywhere(lambda life: asyncio.sleep(0)),
         "nothing can be killed: build stored no event in life.store",
     ),
+    (
+        lambda: agent.run_sync([{"role": "user", "content": "Hi."}]),
+        "as Agent.run(message_history=...)",
+    ),
+    (
+        lambda: AgentClient(hooked(HookMatcher("h", hook=print))).set_model(""),
+        "model must be a string that is not empty",
+    ),
+    (lambda: changed_when_closed(), "this client is closed: create another one"),
     (lambda: submitted(None), "options must be OpenAgenticOptions(...), not None"),
     (lambda: check_options(OpenAgenticOptions(tools=[WriteTool])), "write WriteTool(), an object of the class"),
 )
@@ -221,6 +241,12 @@ class Advice(unittest.TestCase):
 
         with self.assertRaisesRegex(EventLoopError, r"write `await agent\.run\(\.\.\.\)`"):
             asyncio.run(in_a_coroutine())
+
+    def test_a_script_that_is_no_list_is_refused(self) -> None:
+        script: Any
+        for script in (None, 3, "Hello.", {"text": "Hello."}):
+            with self.assertRaisesRegex(ScriptError, "a script must be a list of turns"):
+                ScriptedProvider(script)
 
     def test_a_word_like_no_other_gets_no_advice(self) -> None:
         with self.assertRaises(TypeError) as caught:
