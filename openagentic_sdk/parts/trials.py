@@ -36,7 +36,7 @@ from ..kernel.tool import BareTool, ToolContext, ToolOutput
 from ..kernel.tool_call import Permitted, Proposed, decision_event
 from ..permissions.display import preview
 from ..permissions.gate import PermissionGate
-from ..permissions.program_tables import INTERACTIVE
+from ..permissions.program_tables import INTERACTIVE, PAGERS
 from ..permissions.shell import CommandLine
 from ..sessions.request import json_sha256
 from ..tools.bash import BashTool, TriedCommand
@@ -97,7 +97,7 @@ def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallCont
         return f"{visible(channel)} connects to another program, which a copy cannot contain, so it was not tried"
     line = gate.subject(_SHELL, input, context).line
     names = [os.path.basename(part.argv[0]) for part in line.commands] if isinstance(line, CommandLine) else []
-    program = next((name for name in names if name in INTERACTIVE), None)
+    program = next((name for name in names if name in INTERACTIVE - PAGERS), None)
     return None if program is None else f"{program} waits for a person at a terminal, so it was not tried"
 
 

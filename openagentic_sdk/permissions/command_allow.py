@@ -22,7 +22,7 @@ from .hold.steps import count_steps
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, fed_by_find, file_edits, hazard, is_known, read_only, unwrapped
+from .programs import PRINT_WORDS, Reads, fed_by_find, file_edits, hazard, is_known, read_only, unwrapped
 from .rules import EDIT_TOOLS, Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, Redirect, SimpleCommand, base_name, shell_word
 from .subject import (
@@ -61,11 +61,11 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     if whole is not None:
         return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
     line: CommandLine | NotUnderstood | None = subject.line
-    if isinstance(line, NotUnderstood):
+    unclear = line if isinstance(line, NotUnderstood) else None
+    if unclear is not None:
         line = _plain_form(subject) or line
     if not isinstance(line, CommandLine):
-        why = line.reason if line is not None else "the command is empty"
-        return Judged(False, f"what the command does cannot be determined from its text: {why}")
+        return _unreadable(line.reason if line is not None else "the command is empty")
     placed = subject.placed_commands or tuple(with_folders(line, subject.workspace.cwd))
     problem = _problem_of_line(placed, subject.workspace)
     if problem is not None:
@@ -81,12 +81,18 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
             find, splits = fed[index]
             judged = _JudgedCommand(policy, subject, find, cwds, True, splits).judge()
         if not judged.allowed:
-            return judged
+            # A loop or substitution may have been rewritten with an xargs that a person does not find in the line.
+            is_ours = unclear is not None and command.argv[0] == "xargs" and "xargs" not in (subject.command or "")
+            return _unreadable(unclear.reason) if unclear is not None and is_ours else judged
         rule, reason = judged.rule or rule, judged.reason
         is_edit = is_edit or judged.is_edit
         if judged.rule is not None:
             named.add(index)
     return Judged(True, reason, rule, is_edit, frozenset(named))
+
+
+def _unreadable(reason: str) -> Judged:
+    return Judged(False, f"what the command does cannot be determined from its text: {reason}")
 
 
 def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:
@@ -132,8 +138,8 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 # A decision must not take seconds: a larger tree is asked about.
 _MOST_IN_TREE = 2000
 _MOST_PASSED_ON = 20_000
-# A path that xargs passes on as one word.
-_PLAIN_PATH = regex(r"[A-Za-z0-9_./@+,=:%~^{}\[\]()!#$&-]+")
+# A path that xargs passes on as one word, also without its folder, where it must not become an option.
+_PLAIN_PATH = regex(r"(?!.*/-)[A-Za-z0-9_./@+,=:%~^{}\[\]()!#$&-]+")
 
 # An option with its value, whatever a wildcard in the value expands to.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -349,11 +355,13 @@ class _JudgedCommand:
             value for value in reads.values if any(os.path.lexists(os.path.join(cwd, value)) for cwd in self.cwds)
         ]
         for path in (*reads.paths, *values, *self.listed_folders()):
+            if path == "/dev/null":
+                continue
             for access in self.accesses(path, write=False):
                 verdict = permits_access(self.policy, access, self.subject)
                 if verdict.outcome != "allow":
                     return Judged(False, verdict.reason)
-                if self.command.argv[0] == "diff" and os.path.isdir(access.places.real):
+                if self.command.argv[0] == "diff" and not reads.follows and os.path.isdir(access.places.real):
                     return Judged(False, "diff also follows the links in a folder")
         return Judged(True, reason)
 
@@ -386,13 +394,15 @@ class _JudgedCommand:
     def listed_folders(self) -> tuple[str, ...]:
         """The folders whose entries the wildcards of an echo reveal."""
         argv = self.command.argv
-        return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] == "echo")
+        return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] in PRINT_WORDS)
 
     def wildcard_problem(self, reads: Reads) -> str | None:
         """The problem if a wildcard of a reading call stands for paths that are not checked."""
         argv = self.command.argv
         for index in self.command.globs:
-            if argv[index] not in reads.paths and argv[0] != "echo" and not _OPTION_VALUE.match(argv[index]):
+            if argv[0] == "printf" and index == 1:
+                return "a name could become the format of printf"
+            if argv[index] not in reads.paths and argv[0] not in PRINT_WORDS and not _OPTION_VALUE.match(argv[index]):
                 return f"the wildcard {argv[index]} does not expand to a path"
             # Its second operand is its output file.
             if argv[0] == "uniq":

@@ -1,9 +1,9 @@
 """Rewrite a compound command line as a plain one that runs at least the same commands.
 
-Groups, `if`, `for` over words that are written out, `while read`, here-strings and here-documents, `$HOME`, `$PWD` and, in
-an echo, variables and the output of commands are replaced, and every command is listed, whether or not its condition holds.
-The result is read by `parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the
-line itself.
+Groups, `if`, `for` over words that are written out, `while read`, `[[ ]]`, here-strings and here-documents, braces,
+`<(...)`, variables that the line sets, `$HOME`, `$PWD` and, where a text is only printed or compared, variables and the
+output of commands are replaced, and every command is listed, whether or not its condition holds. The result is read by
+`parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the line itself.
 """
 
 from __future__ import annotations
@@ -14,24 +14,34 @@ from functools import partial
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
-from .programs import hazard
+from .programs import PRINT_WORDS, compares_texts, hazard, read_only
 from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, hidden_character, parse_command
 
 _MAX_LOOP_WORDS = 20
-_BLANK = regex(r"(?:[ \t]+|(?<![^\s;|()])#[^\n]*)+")
-_BLANK_LINES = regex(r"(?:[ \t\n]+|(?<![^\s;|()])#[^\n]*)+")
+# A backslash at the end of a line, after a blank, continues the command.
+_BLANK = regex(r"(?:[ \t]+(?:\\\n[ \t]*)*|(?<![^\s;|()])#[^\n]*)+")
+_BLANK_LINES = regex(r"(?:[ \t\n]+|(?<=[ \t])\\\n|(?<![^\s;|()])#[^\n]*)+")
 _END = regex(r"&&|\|\|?|;(?![;&])|\n")
 _REDIRECT = regex(r"[0-9]?(?:>>|>&(?=[0-9])|>\||[<>](?![<>&(]))|&>>?")
 _VARIABLE = r"\$(?:[A-Za-z_]\w*+|\{[A-Za-z_]\w*\}|\?)"
 _ARITHMETIC = r"\$\(\([0-9 +*/%-]*\)\)"
-_OUTPUT = rf"{_ARITHMETIC}|\$\([^()'\"\\$`\n#]*\)"
+# A command whose output is used; its quotes hold nothing that could hide where it ends.
+_COMMAND = rf"(?:[^()'\"\\$`\n#]|'[^'\"()\\`\n]*'|\"(?:[^\"()\\$`\n]|{_VARIABLE})*\"|{_VARIABLE})*"
+_OUTPUT = rf"{_ARITHMETIC}|\$\((?!\(){_COMMAND}\)"
+_DOUBLE = rf"\"(?>(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*)\""
 # A word in pieces: plain letters, single quotes, double quotes without escapes, a variable, an escaped letter, `{}`.
 _WORD = regex(
-    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|\"(?>(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*)\"|{_VARIABLE}|{_ARITHMETIC}"
+    rf"(?:[A-Za-z0-9_./:=@%+,^~*?\[\]!#-]+|'[^']*'|{_DOUBLE}|{_VARIABLE}|{_ARITHMETIC}"
     r"|\\[^\n]|\{\})+"
 )
-_PIECE = regex(rf"'[^']*'|\"[^\"]*\"|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]+")
+_PIECE = regex(rf"'[^']*'|{_DOUBLE}|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]+")
 _WRITTEN_OUTPUT = regex(_OUTPUT)
+_ASSIGNED = regex(rf"([A-Za-z_]\w*)=(?=[^\s;|&()])(?:(\"?)({_OUTPUT})\2(?=[\s;)&|]|\Z))?", re.ASCII)
+# The last word of a command: the output of another one, whose words become arguments.
+_LISTED = regex(rf"\$\((?!\()({_COMMAND})\)(?=[ \t]*(?:[;\n|)]|&&|\Z))")
+_FED_BY = regex(rf"<\(({_COMMAND})\)(?=[\s;|)]|\Z)")
+_IN_BRACES = r"[A-Za-z0-9_./*?-]*"
+_BRACED = regex(rf"(?<!\S)(?=\S*\{{)(?:{_IN_BRACES}\{{{_IN_BRACES}(?:,{_IN_BRACES})+\}})+{_IN_BRACES}(?=[\s;|&)]|\Z)")
 _SOURCE = regex(r"[ \t]*<(?![<>&(])")
 _HERE_STRING = regex(r"<<<[ \t]*")
 _HERE_DOCUMENT = regex(r"<<(-?)[ \t]*(?:([A-Za-z_]\w*)|'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\")(?=[ \t\n;|&>])", re.ASCII)
@@ -44,10 +54,27 @@ _NAMED = regex(r"\$(?:\{(\w+)\}|(\w+|\?))")
 _ASSIGNS = regex(r"[A-Za-z_]\w*=")
 # A variable that no program reads and to which the shell gives no meaning.
 _LOOP_NAME = regex(r"[a-z][a-z0-9]{0,15}")
+# Variables of scripts from which no reading program takes a setting, even if they are exported.
+_SCRIPT_NAME = regex(r"BASE|BRANCH|COUNT|DIR|FILE|FILES|HASH|N|NAME|OUT|RESULT|ROOT|SHA|SRC|TARGET|TOTAL|VERSION")
 _PLAIN_VALUE = regex(r"[A-Za-z0-9_./:@%+,-]+")
 _QUOTED_VALUE = regex(r"[^\"`\\$!]*")
 _HARMLESS_REDIRECTS = regex(r"(?:[ \t]*(?:[12&]?>[ \t]*/dev/null|2>&1)(?=[\s;|&)]|\Z))*[ \t]*")
-_TESTS = regex(r"-[defhLnrswxz]")
+_TESTS = regex(r"-[defhLrswx]")
+_COMPARES_NUMBERS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+# Programs that read a file of any kind and do nothing else with it: a pipe in its place is read, too.
+_READ_ANY = frozenset({"cat", "cmp", "comm", "diff", "grep", "head", "join", "paste", "sort", "tail", "wc"})
+# Programs that list files.
+_LIST_FILES = frozenset({"egrep", "fd", "fdfind", "fgrep", "find", "grep", "ls", "rg"})
+_INTEGER = regex(r"-?\d{1,9}")
+# Any expansion in a here-document, and those of variables of the environment.
+_EXPANDED = regex(r"\$(?:\{[^}]*\}?|[A-Za-z0-9_]+|[@*#?!$(\[-])")
+_VALUE_OF_ENVIRONMENT = regex(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})", re.ASCII)
+_TESTS_TEXTS = frozenset({"[", "[[", "test"})
+# Programs that only print or compare the output of a command.
+_TAKE_TEXTS = _TESTS_TEXTS | {"echo"}
+# Stands for a pipe that a command of the line fills.
+_PIPE = "/dev/null"
+_MAX_BRACED = 64
 _MAX_NESTED = 20
 _MAX_STEPS = 2_000
 
@@ -58,11 +85,14 @@ class _Refused(Exception):
 
 @frozen
 class _LoopValue:
-    """The value of a variable: a text, a wildcard as written (each of its matches is one value), or a line of the input."""
+    """The value of a variable: a text, a wildcard as written (each of its matches is one value), or a line of the input or
+    word of an output, perhaps that of the pipeline `source`.
+    """
 
     text: str
     is_glob: bool = False
     is_unknown: bool = False
+    source: str = ""
 
 
 def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None:
@@ -83,7 +113,13 @@ def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None
     except _Refused:
         return None
     line = parse_command("\n".join(reader.commands))
-    return line if isinstance(line, CommandLine) else None
+    if not isinstance(line, CommandLine):
+        return None
+    # If such a variable is exported already, whatever follows has it in its environment.
+    only_reads = not reader.sets_script_names or all(
+        command.argv[0] == "cd" or read_only(command.argv, trusted=True) is not None for command in line.commands
+    )
+    return line if only_reads else None
 
 
 class _CompoundReader:
@@ -93,10 +129,12 @@ class _CompoundReader:
         self.text, self.values = text, values
         self.at = self.size = self.depth = self.steps = 0
         self.commands: list[str] = []
+        self.sets_script_names = self.has_unknown = False
+        self.source = ""
 
     def commands_until(self, closers: frozenset[str]) -> str:
         """Read commands up to a closing word, and return it; empty at the end of the line."""
-        joined_by, is_empty = "", True
+        joined_by, is_empty, is_single = "", True, False
         while True:
             self.skip(newlines=True)
             word = self.peek()
@@ -108,7 +146,13 @@ class _CompoundReader:
             if word in ("!", "time") and joined_by[:1] == "|" and joined_by != "||":
                 raise _Refused  # inside a pipeline, it is the program of this name, which runs its first word
             is_empty = False
-            self.command(word)
+            before = len(self.commands)
+            self.source = self.commands[-1] if joined_by == "|" and is_single else ""
+            if not (joined_by in ("", ";", "\n") and self.assignment()):
+                self.command(word)
+            if joined_by == "|" and is_single and len(self.commands) == before + 1:
+                self.commands[-2:] = [" | ".join(self.commands[-2:])]
+            is_single = len(self.commands) == before + (joined_by != "|")
             self.skip(newlines=False)
             operator = _END.match(self.text, self.at)
             joined_by = operator[0] if operator else ""
@@ -118,7 +162,7 @@ class _CompoundReader:
         self.steps += 1
         if self.steps > _MAX_STEPS:
             raise _Refused  # the words of nested loops multiply
-        if word not in ("!", "time", "if", "for", "while", "{", "("):
+        if word not in ("!", "time", "if", "for", "while", "{", "(", "[["):
             self.simple()
             return
         self.depth += 1
@@ -144,6 +188,8 @@ class _CompoundReader:
                 self.loop()
             case "while":
                 self.read_lines()
+            case "[[":
+                self.conditional()
             case "{":
                 self.at += 1
                 self.commands_until(frozenset({"}"}))
@@ -156,13 +202,74 @@ class _CompoundReader:
         if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
             raise _Refused
 
+    def assignment(self) -> bool:
+        """Read a command that only sets a variable to a text, or to the output of a command; False for any other."""
+        match = _ASSIGNED.match(self.text, self.at)
+        if match is None:
+            return False
+        name, _, output = match.groups()
+        began, self.at = self.at, match.end()
+        word = "" if output else self.next_word()
+        rest = self.text[:began] + self.text[self.at :]
+        self.skip(newlines=False)
+        operator = _END.match(self.text, self.at)
+        if (self.at < len(self.text) and operator is None) or (operator is not None and operator[0] == "|"):
+            self.at = began  # it is set for one program, or in another process
+            return False
+        is_script_name = _SCRIPT_NAME.fullmatch(name) is not None
+        # In a condition it may not be set, and by its name alone the line could set it in another way.
+        is_named = re.search(rf"(?<![\w$-])(?<!\$\{{){name}(?!\w)", rest)
+        if self.depth or name in self.values or is_named or not (is_script_name or _LOOP_NAME.fullmatch(name)):
+            raise _Refused
+        self.sets_script_names = self.sets_script_names or is_script_name
+        if output:
+            value = _LoopValue(_WRITTEN_OUTPUT.sub(self.printed, output), is_unknown=True)
+        else:
+            value = _value_of(self.substituted(word, ""))
+        if value.is_glob:
+            raise _Refused
+        self.values[name] = value
+        return True
+
+    def conditional(self) -> None:
+        """Read `[[ ... ]]`: tests of files, which are listed, and comparisons of texts."""
+        self.at += 2
+        words: list[str] = []
+        self.has_unknown = False
+        word = ""
+        while word != "]]":
+            self.skip(newlines=False)
+            is_joined = self.text.startswith(("&&", "||"), self.at)
+            self.at += 2 if is_joined else 0
+            word = "&&" if is_joined else self.substituted(self.next_word(), "[[")
+            if word in ("&&", "]]"):
+                self.add(self.tested(words[1:] if words[:1] == ["!"] else words))
+                words, self.has_unknown = [], False
+            else:
+                words.append(word)
+
+    def tested(self, words: list[str]) -> str:
+        """The command that reads the same as one test between double brackets."""
+        # Unlike `[`, they evaluate what they compare as numbers, and so run a command inside of it.
+        if len(words) == 3 and words[1] in _COMPARES_NUMBERS:
+            if self.has_unknown or not (_INTEGER.fullmatch(words[0]) and _INTEGER.fullmatch(words[2])):
+                raise _Refused
+            return "true"
+        if compares_texts(words) or (len(words) == 1 and not words[0].startswith("-")):
+            return "true"
+        if len(words) != 2 or not _TESTS.fullmatch(words[0]) or IS_GLOB.search(words[1]) or self.has_unknown:
+            raise _Refused
+        return f"[ {words[0]} {words[1]} ]"
+
     def loop(self) -> None:
         self.at += len("for")
         name, keyword = self.next_word(), self.next_word()
+        self.skip(newlines=False)
         if not _LOOP_NAME.fullmatch(name) or keyword != "in" or name in self.values:
             raise _Refused
         words: list[str] = []
-        while self.at < len(self.text) and self.text[self.at] not in ";\n":
+        listed = None if _RANGE.match(self.text, self.at) else _LISTED.match(self.text, self.at)
+        while listed is None and self.at < len(self.text) and self.text[self.at] not in ";\n":
             self.skip(newlines=False)
             numbers = _RANGE.match(self.text, self.at)
             if numbers is not None:
@@ -171,9 +278,16 @@ class _CompoundReader:
             else:
                 words.append(self.substituted(self.next_word(), ""))
             self.skip(newlines=False)
+        if listed is not None:
+            self.at = listed.end()
+            self.skip(newlines=False)
+        if self.text[self.at : self.at + 1] not in (";", "\n"):
+            raise _Refused
         self.at += 1
         self.skip(newlines=True)
         values = [_value_of(word) for word in words]
+        if listed is not None:
+            values = [_LoopValue("x", is_unknown=True, source=self.pipeline(listed[1]))]
         if self.next_word() != "do" or not values or len(values) > _MAX_LOOP_WORDS:
             raise _Refused
         if any(value.is_glob for value in values):
@@ -201,7 +315,7 @@ class _CompoundReader:
         self.skip(newlines=True)
         if self.next_word() != "do":
             raise _Refused
-        self.values[words[1]] = _LoopValue("x", is_unknown=True)
+        self.values[words[1]] = _LoopValue("x", is_unknown=True, source=self.source)
         self.commands_until(frozenset({"done"}))
         del self.values[words[1]]
         source = _SOURCE.match(self.text, self.at)
@@ -213,8 +327,8 @@ class _CompoundReader:
         """Read one simple command, as written except for its variables."""
         words: list[str] = []
         pieces: list[str] = []
-        program = ""
-        is_target = is_fed = False
+        program = feeds = ""
+        is_target = is_fed = self.has_unknown = False
         while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
             if self.text.startswith("<<", self.at):
                 if self.text[self.at - 1].isdigit() or is_target:
@@ -223,30 +337,61 @@ class _CompoundReader:
                 is_fed = True
                 pieces.append(" ")
                 continue
+            fed_by = _FED_BY.match(self.text, self.at) if program in _READ_ANY and not is_target else None
+            if fed_by is not None:
+                self.at = fed_by.end()
+                self.nested(fed_by[1])
+                pieces.append(_PIPE)
+                continue
+            braced = _BRACED.match(self.text, self.at) if program and not is_target else None
+            if braced is not None:
+                self.at = braced.end()
+                words += (expanded := _expanded(braced[0]))
+                pieces.append(" ".join(expanded))
+                continue
             redirect = _REDIRECT.match(self.text, self.at)
             match = _BLANK.match(self.text, self.at) or redirect
             if match is not None:
-                pieces.append(" " if "#" in match[0] else match[0])
+                pieces.append(" " if "#" in match[0] or "\n" in match[0] else match[0])
                 is_target = is_target or redirect is not None
                 self.at = match.end()
                 continue
+            listed = _LISTED.match(self.text, self.at) if program and not is_target else None
+            if listed is not None:
+                self.at = listed.end()
+                feeds = f"{self.pipeline(listed[1])} | xargs"
+                break
             word = self.next_word()
+            named = _NAMED.fullmatch(word.strip('"')) if program != "echo" and not is_target else None
+            value = self.values.get(named[1] or named[2]) if named else None
+            if value is not None and value.source and program not in _TAKE_TEXTS:
+                self.skip(newlines=False)
+                if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+                    raise _Refused
+                feeds = f"{value.source} | xargs -n1"
+                break
             # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.
-            if "$" in word and (is_target or not program or self.text[self.at : self.at + 1] in ("<", ">")):
+            is_open_target = is_target and word[0] != '"'
+            if "$" in word and (is_open_target or not program or self.text[self.at : self.at + 1] in ("<", ">")):
                 raise _Refused
-            words.append(self.substituted(word, program))
+            # What follows the format of a printf is only printed.
+            prints = program == "printf" and len(words) > 1
+            words.append(self.substituted(word, "" if is_target else "echo" if prints else program))
             pieces.append(words[-1])
             if not (program or is_target or _ASSIGNS.match(word)):
                 program = word
             is_target = False
-        if words and words[0] == "[[":
-            if len(words) != 4 or words[3] != "]]" or not _TESTS.fullmatch(words[1]) or IS_GLOB.search(words[2]):
-                raise _Refused
-            pieces = [f"[ {words[1]} {words[2]} ]"]
+        tested = words[1:-1] if program == "[" and words[-1] == "]" else words[1:]
+        if self.has_unknown and program in ("[", "test") and not compares_texts(tested):
+            raise _Refused  # it could be the name of a file
         command = "".join(pieces).strip()
         # A rule about `bash` alone was not written for this text.
-        if is_fed and _may_run_its_input(command):
+        if is_fed and (feeds or _may_run_its_input(command)):
             raise _Refused
+        if feeds:  # as words of its input
+            if program in PRINT_WORDS:
+                raise _Refused  # the shell also expands the wildcards in them
+            command = f"{feeds} {command}"
         self.add(command)
 
     def skip_input_text(self) -> None:
@@ -268,7 +413,7 @@ class _CompoundReader:
         last_line = re.compile(f"^{tabs}{plain or quoted[0] or quoted[1]}$", re.MULTILINE)
         end = _matched(last_line.search(self.text, begin))
         # In a loop it would be read again, and without quotes around its word bash expands it.
-        if self.depth or (plain and not {"$", "`", "\\"}.isdisjoint(self.text[begin : end.start()])):
+        if self.depth or (plain and not _only_prints(self.text[begin : end.start()])):
             raise _Refused
         self.text = self.text[:begin] + self.text[end.end() + 1 :]
         self.at = operator.end()
@@ -283,8 +428,9 @@ class _CompoundReader:
                 parts.append(piece)
                 continue
             if "$(" in piece:
-                if program != "echo":
+                if program not in _TAKE_TEXTS:
                     raise _Refused
+                self.has_unknown = True
                 piece = _WRITTEN_OUTPUT.sub(self.printed, piece)
             is_quoted = piece[0] == '"'
             whole = _NAMED.fullmatch(piece[1:-1] if is_quoted else piece)
@@ -297,11 +443,29 @@ class _CompoundReader:
     def printed(self, match: re.Match[str]) -> str:
         """A stand-in for the output of a command, which is listed, or for a number."""
         if not match[0].startswith("$(("):
-            command = match[0][2:-1].strip()
-            if command.endswith(("&", "|", ";")):
-                raise _Refused
-            self.add(command)
+            self.nested(match[0][2:-1])
         return "0"
+
+    def pipeline(self, text: str) -> str:
+        """The pipeline of a substitution."""
+        inner = _CompoundReader(text, {})
+        inner.depth, inner.steps = self.depth + 1, self.steps
+        inner.commands_until(frozenset())
+        self.steps = inner.steps
+        if len(inner.commands) != 1 or inner.commands[0].partition(" ")[0] not in _LIST_FILES:
+            raise _Refused  # a loop over any other output may be endless
+        return inner.commands[0]
+
+    def nested(self, text: str) -> None:
+        """List the commands of a substitution, which runs in a process of its own."""
+        inner = _CompoundReader(text, self.values)
+        inner.depth, inner.steps = self.depth + 1, self.steps
+        if inner.depth > _MAX_NESTED:
+            raise _Refused
+        inner.commands_until(frozenset())
+        self.steps = inner.steps
+        for command in inner.commands:
+            self.add(command)
 
     def inserted(self, is_quoted: bool, program: str, match: re.Match[str]) -> str:
         """The value of a variable inside a word; if it is a wildcard, only `echo` may print it, which reads no file."""
@@ -309,6 +473,10 @@ class _CompoundReader:
         if name == "?" and program == "echo":
             return "0"  # a number
         value = self.values.get(name)
+        is_from_elsewhere = value.is_unknown if value is not None else _OF_ENVIRONMENT.fullmatch(name) is not None
+        if program in _TESTS_TEXTS and is_quoted and is_from_elsewhere:
+            self.has_unknown = True
+            return "x"
         if value is None and program == "echo" and _OF_ENVIRONMENT.fullmatch(name):
             return "x"  # what printenv prints, too
         if value is None or ((value.is_glob or value.is_unknown) and not (is_quoted and program == "echo")):
@@ -342,6 +510,26 @@ class _CompoundReader:
         match = _matched(_WORD.match(self.text, self.at))
         self.at = match.end()
         return match[0]
+
+
+def _only_prints(document: str) -> bool:
+    """Whether bash replaces nothing in a here-document but variables of the environment."""
+    if not {"`", "\\"}.isdisjoint(document):
+        return False
+    return all(_VALUE_OF_ENVIRONMENT.fullmatch(match[0]) for match in _EXPANDED.finditer(document))
+
+
+def _expanded(word: str) -> list[str]:
+    """The words of a brace expansion, such as `{a,b}.py`."""
+    results = [""]
+    for piece in re.findall(r"\{[^}]*\}|[^{]+", word):
+        choices = piece[1:-1].split(",") if piece[0] == "{" else [piece]
+        results = [f"{one}{choice}" for one in results for choice in choices]
+        if len(results) > _MAX_BRACED:
+            raise _Refused
+    if not all(results):
+        raise _Refused  # bash drops an empty word
+    return results
 
 
 def _may_run_its_input(command: str) -> bool:

@@ -346,18 +346,24 @@ def _git_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
     return None
 
 
-# The few sed scripts that only select or replace: line numbers with p, d or q, and s/// without the flags w and e. The
-# delimiter ends a part unless a backslash escapes it.
+# The sed scripts that only select, replace or insert: lines by number or expression with p, d, q or =, s/// without the
+# flags w and e, and a, i and c at the end. The delimiter ends a part unless a backslash escapes it.
 _SED_OPTIONS = frozenset(
     {"-n", "-E", "-r", "-s", "-u", "-z", "-nE", "-nr", "-En", "-rn"}
     | {"--quiet", "--silent", "--regexp-extended", "--separate"}
 )
-_SED_SCRIPT = regex(
-    r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
-    r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
-    r"(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"
-    r"|/(?:[^/\\\n\[]|\\[^\n])*/(?:,/(?:[^/\\\n\[]|\\[^\n])*/)?[pd]"
+# Versions of sed differ in whether a delimiter ends the expression inside brackets: there is none.
+_SED_CLASS = r"\[\^?\]?(?:\[:[a-z]+:\]|\\[a-zA-Z]|(?!{0})[^\]\[\\\n])+\]"
+_SED_CLASS_IN_S = _SED_CLASS.format(r"\1")
+_SED_MATCH = rf"/(?:[^/\\\n\[]|\\[^\n]|{_SED_CLASS.format('/')})*/I?"
+_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|{_SED_MATCH})"
+_SED_COMMAND = regex(
+    rf"[ ]*(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?[ ]*!?[ ]*)?"
+    rf"(?:[pdq=]|s([/|#,:])(?:(?!\1)[^\\\n\[]|\\[^\n]|{_SED_CLASS_IN_S})*\1(?:(?!\1)[^\\\n]|\\[^\n])*\1[gIip0-9]*)"
+    r"[ ]*(?:[;\n]|\Z)"
 )
+# The rest of the script is a text to be inserted.
+_SED_INSERTS = regex(rf"[ ]*{_SED_ADDRESS}[ ]*[aic][ ]?[^\\\n]+")
 
 
 def _sed_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
@@ -371,7 +377,15 @@ def _sed_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
 
 def is_plain_sed_script(script: str) -> bool:
     """Whether a script of sed surely neither runs a command (`e`) nor reads or writes another file (`r`, `w`)."""
-    return _SED_SCRIPT.fullmatch(script) is not None
+    at = 0
+    while at < len(script):
+        match = _SED_COMMAND.match(script, at)
+        if match is None:
+            return _SED_INSERTS.fullmatch(script, at) is not None
+        if match[1] == ":" and "[:" in match[0]:
+            return False
+        at = match.end()
+    return at > 0
 
 
 def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
@@ -458,6 +472,10 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
     ):
         return Reads(())
     if tells_version and (argv[1] == "--version" or argv[1] in INFORMS.get(program_of(name), ())):
+        return Reads(())
+    if name in ("bash", "sh", "dash") and len(argv) == 3 and argv[1] == "-n" and not argv[2].startswith(("-", "+")):
+        return Reads((argv[2],))  # it only checks the syntax
+    if name in ("[", "test") and compares_texts(argv[1:-1] if (name, argv[-1]) == ("[", "]") else argv[1:]):
         return Reads(())
     if name == "find":
         return _find_reads(argv)
@@ -589,7 +607,8 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     if argv[0] == "[":
         operands = [word for word in operands if word != "]"]
     paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
-    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values))
+    follows = "*" if is_recursive and (argv[0] == "diff" or (reader.skip and "R" in letters)) else ""
+    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values), follows=follows)
 
 
 def _does_more(
@@ -601,6 +620,8 @@ def _does_more(
             return _sets_variable(argv)
         case "strings" | "nm" | "size" | "readelf":  # they take arguments from that file
             return any(word.startswith("@") for word in operands)
+        case "set":  # any other word becomes a parameter of the shell
+            return not options or any(word != "pipefail" for word in operands)
         case "ls":  # a link may lead out of the folder that was judged
             return follows_links
         case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
@@ -637,6 +658,23 @@ def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[
     return options, operands, values
 
 
+_INTEGER = regex(r"\"?-?\d{1,9}\"?")
+_COMPARES = frozenset({"=", "==", "!=", "-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+
+
+def compares_texts(operands: Sequence[str]) -> bool:
+    """Whether the operands of `test` only compare texts or numbers, whatever the texts are, and name no file.
+
+    Numbers must be written out, although only `[[` would evaluate another text. With two or three operands, only their
+    number and the operator decide (POSIX, test).
+    """
+    if len(operands) == 2:
+        return operands[0] in ("-n", "-z")
+    if len(operands) != 3 or operands[1] not in _COMPARES:
+        return False
+    return not operands[1].startswith("-") or all(map(_INTEGER.fullmatch, (operands[0], operands[2])))
+
+
 def _find_reads(argv: Sequence[str]) -> Reads | None:
     words = list(argv[1:])
     paths: list[str] = []
@@ -670,8 +708,9 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
 
 
 _FIND_CHOICES = frozenset({"!", "(", ")", ",", "-not", "-o", "-or"})
-# Programs that only print the names that find passes to them.
+# Programs that only print the names that find passes to them, and those that only print all of their words.
 _PRINT_NAMES = frozenset({"basename", "dirname", "echo"})
+PRINT_WORDS = _PRINT_NAMES | {"printf"}
 
 
 def _run_by_find(words: list[str]) -> list[str] | None:
@@ -696,7 +735,8 @@ def _run_by_find(words: list[str]) -> list[str] | None:
 
 
 # Programs that pass on whole lines between a find and an xargs.
-_PASS_LINES = frozenset({"head", "sort", "tail"})
+_PASS_LINES = frozenset({"head", "sort", "tail", "uniq"})
+_FILTERS = regex(r"-[vEiFw]+")
 _PRINTS = regex(r"-(?:f?print|f?ls|exec|ok)")
 _LINES = regex(r"-(?:\d+|n\d*|[rufbV]+)|\+?\d+")
 _XARGS_OPTION = regex(r"-(?:0|r|0r|r0|[nPL]\d+)|--null|--no-run-if-empty")
@@ -707,44 +747,88 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
     split at blanks and quotes. One that only prints its input is an echo.
     """
     for at, command in enumerate(commands):
-        is_quiet = all(one.is_descriptor or one.target == "/dev/null" for one in command.redirects)
+        is_quiet = all(one.is_descriptor or one.target == "/dev/null" or not one.writes for one in command.redirects)
         if command.argv[0] != "xargs" or not is_quiet or command.assignments or command.globs:
             continue
         start = at
         while start and commands[start].joined_by == "|":
             start -= 1
-            if commands[start].argv[0] not in _PASS_LINES or not all(map(_LINES.fullmatch, commands[start].argv[1:])):
+            if not _passes_lines(commands[start].argv):
                 break
         call = _call_of_xargs(command.argv)
         if call is None:
             continue
-        words, is_exact = call
+        words, is_exact, is_each = call
         if not words or words[0] in _PRINT_NAMES:
             yield at, replace(command, argv=("echo",)), False
             continue
         # Printed names of which each is a word: separated by zeros and not cut by a program in between, or plain ones.
         find, expected = commands[start], "-print0" if is_exact else "-print"
-        argv = list(find.argv)
+        argv = list(_listing_find(find.argv))
         if argv[-1] == expected:
             argv.pop()
         elif is_exact:
             continue
-        if start == at or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
+        is_fed = start != at and all(one.operator != "<" for one in command.redirects)
+        if not is_fed or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
             continue
-        yield at, replace(find, argv=(*argv, "-exec", *words, "{}", "+")), not is_exact
+        runs = (*words, ";") if is_each else (*words, "{}", "+")
+        globs = find.globs if find.argv[0] == "find" else frozenset()
+        yield at, replace(find, argv=(*argv, "-exec", *runs), globs=globs), not is_exact
 
 
-def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool] | None:
-    """The command that `xargs` runs, and whether zeros separate its input; None with an option that is not understood."""
-    call, is_exact = list(argv[1:]), False
+def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool, bool] | None:
+    """The command that `xargs` runs, whether zeros separate its input, and whether `{}` in it stands for each line; None with
+    an option that is not understood.
+    """
+    call, is_exact, is_each = list(argv[1:]), False, False
     while call and call[0].startswith("-"):
         option = call.pop(0)
         if option in ("-n", "-P", "-L") and call and call[0].isdigit():
             call.pop(0)
+        elif option == "-I{}" or (option == "-I" and call[:1] == ["{}"]):
+            del call[: len(option) == 2]
+            is_each = True
         elif not _XARGS_OPTION.fullmatch(option):
             return None
         is_exact = is_exact or option == "--null" or (option[1] != "-" and "0" in option and option[1] not in "nPL")
-    return call, is_exact
+    return call, is_exact, is_each
+
+
+def _passes_lines(argv: Sequence[str]) -> bool:
+    if argv[0] == "grep":  # selects lines, and changes none
+        words = [word for word in argv[1:] if not _FILTERS.fullmatch(word)]
+        return len(words) == 1 and not words[0].startswith("-")
+    return argv[0] in _PASS_LINES and all(map(_LINES.fullmatch, argv[1:]))
+
+
+# What makes search programs print only the names of files, and what makes those names end in something else than a line.
+_NAMES_FILES = {"grep": "lL", "egrep": "lL", "fgrep": "lL", "rg": "l"}
+_LIST_LONG = ("--files-with-matches", "--files-without-match", "--files")
+_NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep).*")
+_PLAIN_LS = regex(r"-[1aAtrS]+")
+
+
+def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A find over the folders in which a call only lists files, one a line: `grep -l`, `rg --files`, `fd`, `ls`; the call
+    itself for any other.
+    """
+    name, options = argv[0], [word for word in argv[1:] if word.startswith("-")]
+    letters = "".join(word[1:] for word in options if not word.startswith("--"))
+    if name == "ls":
+        lists = all(map(_PLAIN_LS.fullmatch, options))
+    elif name in _NAMES_FILES:
+        lists = not set(letters).isdisjoint(_NAMES_FILES[name]) or not set(options).isdisjoint(_LIST_LONG)
+    else:
+        lists = name in ("fd", "fdfind")
+    reads = _read_only(argv) if lists and not any(map(_NO_LINES.fullmatch, options)) else None
+    if reads is None or reads.follows:
+        return argv
+    # A wildcard stands for names in its folder, and names that ls prints without their folder are looked up here.
+    folders = [posixpath.dirname(path) or "." if IS_GLOB.search(path) else path for path in reads.paths]
+    if any(IS_GLOB.search(folder) for folder in folders):
+        return argv
+    return ("find", *(["."] if name == "ls" else []), *folders)
 
 
 # --- other programs that would run ---------------------------------------------------------------------------------------
@@ -790,6 +874,7 @@ _LIMITS = {
     "stdbuf": regex(r"(?:-[ioe]\0?(?:L|0|\d+[KM]?)|--(?:input|output|error)=(?:L|0|\d+[KM]?))"),
     "command": regex(r"(?!)"),
 }
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*=.*", re.S | re.ASCII)
 _DURATION = regex(r"\d+(?:\.\d+)?[smhd]?")
 _MAX_WRAPPED = 3
 _USUAL_PLACE = regex(r"\A(?:/usr)?/bin/(?=[\w.\[-]+\Z)")
@@ -800,6 +885,11 @@ def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
     it has none, or others.
     """
     argv, at = command.argv, 0
+    while argv[0] == "env" and at + 1 < len(argv) and _ASSIGNMENT.fullmatch(argv[at + 1]):
+        at += 1
+    if at:
+        set_here = (*command.assignments, *argv[1 : at + 1])
+        command, at = replace(command, assignments=set_here), at + 1
     for _ in range(_MAX_WRAPPED):
         option = _LIMITS.get(argv[at]) if at < len(argv) else None
         if option is None:

@@ -65,6 +65,9 @@ HARMLESS_VARIABLES = word_set("""
 """)
 
 
+_NO_PAGER = word_set("GIT_PAGER= GIT_PAGER=cat PAGER= PAGER=cat")
+
+
 @frozen
 class Redirect:
     """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor."""
@@ -104,7 +107,7 @@ class SimpleCommand:
         return tuple(
             each
             for each in self.assignments
-            if each.partition("=")[0] not in HARMLESS_VARIABLES
+            if (each.partition("=")[0] not in HARMLESS_VARIABLES and each not in _NO_PAGER)
             or (each.startswith(("LC_", "LANG")) and not _PLAIN_LOCALE.search(each))
             or (each.startswith("TZ=") and not _PLAIN_ZONE.fullmatch(each))
         )
@@ -357,10 +360,6 @@ class _ShellReader:
         parts: list[str] = []
         lead, has_mark = "", False
         plain_glob = quoted_glob = False
-        # The only braces that are plain to bash, and agents use them: `find -exec ... {}`.
-        if text.startswith("{}", self.at) and re.match(r"[ \t\n;&|]|$", text[self.at + 2 : self.at + 3]):
-            self.at += 2
-            return "{}", False
         while self.at < len(text):
             piece, kind = self.piece()
             if kind == "end":
@@ -411,7 +410,7 @@ class _ShellReader:
 # One piece of a word. The plain characters are ASCII without those that are special to bash; `#` and `~` are judged by
 # their position.
 _PIECES = (
-    (regex(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+"), "plain"),
+    (regex(r"(?:[A-Za-z0-9_\-./:=@%+,^!\]#~]|\{\})+"), "plain"),
     (regex(r"'([^']*)'"), "quoted"),
     (regex(r'"((?:[^"$`\\]|\\[^\n])*)"'), "double"),
     (regex(r"\\([^\n])"), "quoted"),

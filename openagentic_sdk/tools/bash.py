@@ -48,6 +48,7 @@ from .shell.sandboxed import (
     writes_in_place,
 )
 from .shell.trial import (
+    WITHOUT_RETRIES,
     Change,
     TrialLimits,
     changes_of,
@@ -326,6 +327,8 @@ class BashTool(BlockingTool):
         timeout_s = min(float(input.get("timeout_s", self._timeout_s)), limits.seconds)
         foreign = self._foreign(command, cwd, ctx)
         confinement = stack.enter_context(sandbox.confine(cwd, policy, run_temp(ctx).folder, foreign=foreign))
+        bytecode = os.path.join(confinement.environment["TMPDIR"], "bytecode-of-trials")
+        confinement.environment.update(WITHOUT_RETRIES, PYTHONPYCACHEPREFIX=bytecode)
         spec = replace(self._spec(command, cwd, ctx, confinement), file_bytes=limits.file_bytes)
         # The limit per file does not bound a command that writes many files.
         room = _FreeSpace(confinement.layers[0][1], limits.file_bytes)

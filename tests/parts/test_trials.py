@@ -242,6 +242,33 @@ class CommandsWithoutTrial(TrialTestCase):
         (question,) = self.questions
         self.assertIn("waits for a person", question.details["reason"])
 
+    @full_size
+    def test_a_program_that_only_pages_or_calculates_is_tried(self) -> None:
+        for command in ("less notes.txt", "echo one | more"):
+            with self.subTest(command):
+                if shutil.which(command.split()[-2]) is None and shutil.which(command.split()[-1]) is None:
+                    self.skipTest("the program is not installed")
+                events = self.calls(command)
+                self.assertEqual(self.result(events).output["stdout"], "one\n")
+        self.assertEqual(self.questions, [])
+
+    @full_size
+    def test_python_can_compile_in_a_trial_and_leaves_no_code_for_an_allowed_command(self) -> None:
+        (self.root / "a.py").write_text("x = 1\n", "utf-8")
+        self.calls("python3 -m py_compile a.py")
+        self.assertEqual(self.questions, [])
+        shown = "echo $PYTHONPYCACHEPREFIX"
+        allowed = [self.result(self.calls(shown)).output["stdout"] for _ in range(2)]
+        tried = self.result(self.calls(f"python3 -c pass; {shown}")).output["stdout"]
+        self.assertEqual(len({*allowed, tried}), 3)
+
+    @full_size
+    def test_the_question_quotes_what_the_program_lacked(self) -> None:
+        self.calls("python3 -c 'open(\"/etc/x\", \"w\")'")
+        reason = self.questions[0].details["reason"]
+        self.assertIn("it writes where a trial may not write, by its output: ", reason)
+        self.assertIn("Read-only file system: '/etc/x'", reason)
+
     def test_a_pipe_that_another_program_holds_is_asked_about_at_once(self) -> None:
         os.mkfifo(self.root / "pipe")
         events = self.calls("read -r x < pipe")

@@ -337,8 +337,11 @@ def _guarded_in_place(
 def _environment(temp: str) -> dict[str, str]:
     """The variables that a confined command needs, with its temporary files in `temp`."""
     caches = {name: f"{temp}/{place}" for name, place in _missing_caches().items()}
+    # The SDK's folder for bytecode is hidden here, and `py_compile` would fail. A new one for each command: in a shared
+    # one, a trial could leave code for a command that a rule allows.
+    bytecode = {"PYTHONPYCACHEPREFIX": f"{temp}/bytecode-{os.urandom(8).hex()}"}
     # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
-    return {"TMPDIR": temp, "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", **caches}
+    return {"TMPDIR": temp, "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", **bytecode, **caches}
 
 
 # One at a time, so that no other command of this process replaces a file between its check and its replacement.

@@ -22,6 +22,7 @@ MAX_CHANGED_BYTES = 256 * 1024 * 1024
 _MAX_DIFF_FILES = 20
 _MAX_DIFF_LINES = 400
 _MAX_DIFFED_BYTES = 256 * 1024
+_MAX_QUOTED = 200
 
 
 @frozen
@@ -48,6 +49,15 @@ class TrialLimits:
         )
 
 
+# A trial has no network: a tool that tries to connect again and again would only delay the question. Without any retry, pip
+# does not report why it found nothing.
+WITHOUT_RETRIES: Mapping[str, str] = {
+    "npm_config_fetch_retries": "0",
+    "PIP_RETRIES": "1",
+    "UV_HTTP_RETRIES": "0",
+    "CARGO_NET_RETRY": "0",
+}
+
 # Messages of programs that lack something in a trial, by the reason to show to a person.
 _OUT_OF_REACH = (
     (
@@ -70,10 +80,7 @@ _OUT_OF_REACH = (
             r"|the connection to the server .* was refused|cannot open netlink|failed to open (?:a )?connection"
         ),
     ),
-    (
-        "it writes outside the workspace, or reads hidden files",
-        regex(r"read-only file system|erofs"),
-    ),
+    ("it writes where a trial may not write", regex(r"read-only file system|erofs")),
     (
         "it needs permissions that a trial does not have",
         regex(r"operation not permitted|permission denied|must be (?:run as )?root|eperm|eacces"),
@@ -98,8 +105,10 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
     if report.exit_code:
         errors += _text(report.stdout.head) + _text(report.stdout.tail)
     for reason, pattern in _OUT_OF_REACH:
-        if pattern.search(errors.lower()):
-            return reason
+        if found := pattern.search(errors.lower()):
+            # What the program reports names the host or the path.
+            line = errors.split("\n")[errors.lower().count("\n", 0, found.start())].strip()
+            return f"{reason}, by its output: {line[:_MAX_QUOTED]!r}"
     if _HOME.search(command) or any(folder in command or folder in errors for folder in covered):
         printed = errors + _text(report.stdout.head) + _text(report.stdout.tail)
         return "it accesses hidden files" if _MISSING.search(printed.lower()) else None
