@@ -180,7 +180,7 @@ class Subject:
                 texts[f".{text}", write, cwd] = None
         accesses: list[Access] = []
         for text, write, cwd in texts:
-            if IS_GLOB.search(text):
+            if IS_GLOB.search(text) and text != "[[":  # which no bracket closes: a keyword, or itself
                 names = workspace.expand(text, cwd)
                 if names is None:
                     accesses.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
