@@ -778,8 +778,8 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
 
 
 def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool, bool] | None:
-    """The command that `xargs` runs, whether zeros separate its input, and whether `{}` in it stands for each line; None with
-    an option that is not understood.
+    """The command that `xargs` runs, whether zeros separate its input, and whether `{}` in it stands for each line; None
+    with an option that is not understood.
     """
     call, is_exact, is_each = list(argv[1:]), False, False
     while call and call[0].startswith("-"):
