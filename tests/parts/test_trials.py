@@ -264,7 +264,7 @@ class CommandsWithoutTrial(TrialTestCase):
 
     @full_size
     def test_the_question_quotes_what_the_program_lacked(self) -> None:
-        self.calls("python3 -c 'open(\"/etc/x\", \"w\")'")
+        self.calls('python3 -c \'open("/etc/x", "w")\'')
         reason = self.questions[0].details["reason"]
         self.assertIn("it writes where a trial may not write, by its output: ", reason)
         self.assertIn("Read-only file system: '/etc/x'", reason)
