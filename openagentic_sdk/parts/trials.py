@@ -290,7 +290,8 @@ class _TriedCall(BareTool):
         details = {
             "input_sha256": changes_sha256,
             "preview": [*preview(_SHELL, call.input, tried.root), "", *difference],
-            "reason": "it was tried on a copy and has finished there; its changes are listed, and will be kept or discarded",
+            "reason": "it was tried on a copy and has finished there; its changes are listed, and will be kept or discarded "
+            "(mode acceptEdits keeps such changes without a question)",
             "changes": {kind: _path_list(tried.changes, kind) for kind in ("created", "changed", "deleted")},
             "diff": "\n".join(difference),
         }

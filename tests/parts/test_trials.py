@@ -116,6 +116,7 @@ class QuestionsAboutTrials(TrialTestCase):
         (question,) = self.questions
         self.assertEqual(question.details["changes"]["created"], [str(self.root / "made.txt")])
         self.assertIn("+two", question.details["diff"])
+        self.assertIn("mode acceptEdits", question.details["reason"])
         self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "one\ntwo\n")
         self.assertEqual((self.root / "made.txt").read_text("utf-8"), "new\n")
         self.assertEqual(self.decisions(events), [(True, "answer")])

@@ -107,7 +107,7 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
     for reason, pattern in _OUT_OF_REACH:
         if found := pattern.search(errors.lower()):
             # What the program reports names the host or the path.
-            line = errors.split("\n")[errors.lower().count("\n", 0, found.start())].rpartition("\r")[2].strip()
+            line = errors.split("\n")[errors.lower().count("\n", 0, found.start())].strip().rpartition("\r")[2]
             return f"{reason}, by its output: {line[:_MAX_QUOTED]!r}"
     if _HOME.search(command) or any(folder in command or folder in errors for folder in covered):
         printed = errors + _text(report.stdout.head) + _text(report.stdout.tail)
