@@ -337,18 +337,14 @@ class _CompoundReader:
                 is_fed = True
                 pieces.append(" ")
                 continue
-            fed_by = _FED_BY.match(self.text, self.at) if program in _READ_ANY and not is_target else None
-            if fed_by is not None:
-                self.at = fed_by.end()
-                self.nested(fed_by[1])
-                pieces.append(_PIPE)
-                continue
-            braced = _BRACED.match(self.text, self.at) if program and not is_target else None
-            if braced is not None:
-                self.at = braced.end()
-                words += (expanded := _expanded(braced[0]))
-                pieces.append(" ".join(expanded))
-                continue
+            if program and not is_target:
+                stand_ins = self.stand_ins(program)
+                if stand_ins:
+                    words += stand_ins
+                    pieces.append(" ".join(stand_ins))
+                    continue
+                if feeds := self.feeding_pipeline(program):
+                    break
             redirect = _REDIRECT.match(self.text, self.at)
             match = _BLANK.match(self.text, self.at) or redirect
             if match is not None:
@@ -356,20 +352,7 @@ class _CompoundReader:
                 is_target = is_target or redirect is not None
                 self.at = match.end()
                 continue
-            listed = _LISTED.match(self.text, self.at) if program and not is_target else None
-            if listed is not None:
-                self.at = listed.end()
-                feeds = f"{self.pipeline(listed[1])} | xargs"
-                break
             word = self.next_word()
-            named = _NAMED.fullmatch(word.strip('"')) if program != "echo" and not is_target else None
-            value = self.values.get(named[1] or named[2]) if named else None
-            if value is not None and value.source and program not in _TAKE_TEXTS:
-                self.skip(newlines=False)
-                if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
-                    raise _Refused
-                feeds = f"{value.source} | xargs -n1"
-                break
             # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.
             is_open_target = is_target and word[0] != '"'
             if "$" in word and (is_open_target or not program or self.text[self.at : self.at + 1] in ("<", ">")):
@@ -445,6 +428,34 @@ class _CompoundReader:
         if not match[0].startswith("$(("):
             self.nested(match[0][2:-1])
         return "0"
+
+    def stand_ins(self, program: str) -> list[str]:
+        """The words in the place of a `<(...)` that a program reads, or of braces; none if neither is next."""
+        fed_by = _FED_BY.match(self.text, self.at) if program in _READ_ANY else None
+        if fed_by is not None:
+            self.at = fed_by.end()
+            self.nested(fed_by[1])
+            return [_PIPE]
+        braced = _BRACED.match(self.text, self.at)
+        self.at = braced.end() if braced is not None else self.at
+        return [] if braced is None else _expanded(braced[0])
+
+    def feeding_pipeline(self, program: str) -> str:
+        """The pipeline to be put before a command, the last words of which are listed files; empty if they are not."""
+        listed = _LISTED.match(self.text, self.at)
+        if listed is not None:
+            self.at = listed.end()
+            return f"{self.pipeline(listed[1])} | xargs"
+        word = _WORD.match(self.text, self.at)
+        named = _NAMED.fullmatch(word[0].strip('"')) if word is not None else None
+        value = self.values.get(named[1] or named[2]) if named is not None else None
+        if word is None or value is None or not value.source or program in _TAKE_TEXTS:
+            return ""
+        self.at = word.end()
+        self.skip(newlines=False)
+        if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+            raise _Refused
+        return f"{value.source} | xargs -n1"
 
     def pipeline(self, text: str) -> str:
         """The pipeline of a substitution."""

@@ -805,7 +805,7 @@ def _passes_lines(argv: Sequence[str]) -> bool:
 # What makes search programs print only the names of files, and what makes those names end in something else than a line.
 _NAMES_FILES = {"grep": "lL", "egrep": "lL", "fgrep": "lL", "rg": "l"}
 _LIST_LONG = ("--files-with-matches", "--files-without-match", "--files")
-_NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep).*")
+_NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep|stats|type-list|passthru).*")
 _PLAIN_LS = regex(r"-[1aAtrS]+")
 
 
