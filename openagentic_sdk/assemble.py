@@ -30,7 +30,7 @@ from .kernel.hooks import end_session
 from .kernel.part import PartOpener
 from .kernel.recorder import may_block, off_loop
 from .kernel.registry import ToolRegistry
-from .options import AgentDefinition, OpenAgenticOptions, check_options, located
+from .options import AgentDefinition, OpenAgenticOptions, check_options, located, require_options
 from .parts.attachments import Attachments
 from .parts.budgets import Budgets, LimitLeft, SharedLimits, read_limits
 from .parts.claude.names import ALSO, GENERAL_AGENT, ClaudeNames
@@ -129,6 +129,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
 
 async def open_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
     """Like `build_agent`, for a coroutine: if files of a project are read, of which there may be thousands, in a thread."""
+    require_options(options)
     build = partial(build_agent, options, servers=servers)
     return await run_in_thread(build, name="openagentic-project") if options.setting_sources else build()
 

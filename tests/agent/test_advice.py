@@ -23,6 +23,7 @@ from openagentic_sdk import (
     PermissionGate,
     RunFailedError,
     RunResult,
+    run_sync,
     submit,
     workflow,
 )
@@ -209,6 +210,8 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
         "model must be a string that is not empty",
     ),
     (lambda: changed_when_closed(), "this client is closed: create another one"),
+    (lambda: run_sync(prompt="Hi.", options=None), "options must be OpenAgenticOptions(...), not None"),  # type: ignore[arg-type]
+    (lambda: run_sync(prompt="Hi.", options=agent), "options must be OpenAgenticOptions(...), not Agent("),
     (lambda: submitted(None), "options must be OpenAgenticOptions(...), not None"),
     (lambda: check_options(OpenAgenticOptions(tools=[WriteTool])), "write WriteTool(), an object of the class"),
 )
