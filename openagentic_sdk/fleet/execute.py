@@ -174,13 +174,14 @@ async def _ending(
     if result.stop_reason in ("interrupted", "suspended"):
         is_over = result.stop_reason == "interrupted" and await off_loop(True, ended_itself, store, lease.run.session)
         return RunOutcome("cancelled", "interrupted") if lease.is_cancelled or is_over else RunOutcome("queued")
-    if result.state == "failed":
+    if result.state == "failed" or not result.saved:
         # If the store refused an operation, the log has no result: the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
         end = standing.outcome
         if end is None and lease.run.prompt is None:  # no request id leads to its result
             end = await off_loop(True, last_outcome, store, lease.run.session, after_seq)
-        return end or RunOutcome("queued", error=_words(result.error), delay_s=REFUSED_S)
+        error = _words(result.error or "its result could not be stored")
+        return end or RunOutcome("queued", error=error, delay_s=REFUSED_S)
     return RunOutcome("ended", result.stop_reason, None if result.success else _words(result.error))
 
 

@@ -46,7 +46,8 @@ class BackgroundResult:
     """The state of a run when it stops. `success` is true if it completed normally with a whole answer.
 
     `data` is the structured output if one was requested, otherwise the final text; `error` is the error message. A
-    `waiting` run has its open `questions`, the first of them also as `question`.
+    `waiting` run has its open `questions`, the first of them also as `question`. `saved` is false if events of the run could
+    not be stored.
     """
 
     success: bool
@@ -58,6 +59,7 @@ class BackgroundResult:
     question: UserQuestion | None = None
     questions: Sequence[UserQuestion] = ()
     metrics: RunMetrics = field(default_factory=RunMetrics)
+    saved: bool = True
 
 
 def submit(
@@ -451,6 +453,7 @@ class BackgroundRun:
             question=questions[0] if questions else None,
             questions=questions,
             metrics=self._turns.metrics,
+            saved=result.saved,
         )
 
     async def _run(self, prompt: Prompt) -> Result:

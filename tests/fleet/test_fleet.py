@@ -27,7 +27,7 @@ from openagentic_sdk.errors import (
     SessionNotFoundError,
     StorageError,
 )
-from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
+from openagentic_sdk.events import Event, Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
 from openagentic_sdk.fleet.execute import _leave, carry_out
 from openagentic_sdk.fleet.lease import Heart, Lease
@@ -249,6 +249,30 @@ class QueueTest(FleetTest):
             run_id = self.run_async(self.fleet.enqueue("payer", prompt, session="s"))
             self.assertEqual(self.work(), [(run_id, "running"), (run_id, "failed: no such model")])
             self.assertEqual((self.status(run_id).state, self.status(run_id).stop_reason), ("failed", "error"))
+
+    def test_a_run_whose_result_was_not_stored_is_not_over(self) -> None:
+        open_writer, refusals = self.store.open_writer, 1
+
+        def open_refusing(session_id: str) -> SessionWriter:
+            writer = open_writer(session_id)
+            append = writer.append
+
+            def append_but_refuse_the_result(events: Sequence[Event]) -> list[Event]:
+                nonlocal refusals
+                if refusals and any(isinstance(event, Result) for event in events):
+                    refusals -= 1
+                    raise StorageError("the connection is gone")
+                return append(events)
+
+            writer.append = append_but_refuse_the_result  # type: ignore[method-assign]
+            return writer
+
+        self.store.open_writer = open_refusing  # type: ignore[method-assign]
+        run_id = self.pay("k")
+        self.assertEqual(self.work(), [(run_id, "running"), (run_id, "handed back: its result could not be stored")])
+        self.make_due(run_id)
+        self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
+        self.check_ended(run_id, "k")
 
     def test_a_worker_whose_wait_for_notifications_fails_continues_by_polling_and_reports_no_traceback(self) -> None:
         run_id, complaints = self.pay("k"), list[Any]()
