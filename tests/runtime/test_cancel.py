@@ -255,6 +255,7 @@ class ClosedLoops(unittest.TestCase):
 
     def setUp(self):
         self.store = FileSessionStore(self.enterContext(tempfile.TemporaryDirectory()), "flush")
+        self.addCleanup(gc.collect)  # ends the threads of the run, which would outlive the test
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda loop, context: None)  # asyncio reports the tasks that never end
         self.addCleanup(self.loop.close)
