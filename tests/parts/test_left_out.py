@@ -190,8 +190,8 @@ def confinement(scene):
 
 
 def trials(scene):
-    scene.play(call("Bash", command="printf 'a%sb' \"$((40 + 2))\""), permission_gate=PermissionGate())
-    return "a42b" in scene.output
+    scene.play(call("Bash", command="python3 -c 'print(6 * 7000)'"), permission_gate=PermissionGate())
+    return "42000" in scene.output
 
 
 def deferred(scene):
