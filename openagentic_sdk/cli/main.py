@@ -84,9 +84,7 @@ def _repeated_interrupts(prepare_repeat: Callable[[], int]) -> Iterator[None]:
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             # Without `threading`, whose locks the interrupted code may hold.
             _thread.start_new_thread(repeat, (prepare_repeat(),))
-        elif "ignored GeneratorExit" not in str(
-            dropped.exc_value
-        ):  # of a task that a second Ctrl-C has left unfinished
+        else:
             report(dropped)
 
     report, sys.unraisablehook = sys.unraisablehook, hook

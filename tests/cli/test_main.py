@@ -913,11 +913,6 @@ class Interrupting(CommandCase):
                 _, err = process.communicate(timeout=300)
             self.assertEqual((process.returncode, err), (code, said))
 
-    def test_an_unfinished_task_that_is_dropped_is_not_reported_by_python(self) -> None:
-        with Python("-c", _UNFINISHED, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
-            _, err = process.communicate(timeout=300)
-        self.assertEqual((process.returncode, err), (OK, ""))
-
     def test_ctrl_c_before_and_after_the_command_prints_nothing(self) -> None:
         (self.folder / "sitecustomize.py").write_text(_INTERRUPTED_OUTSIDE, encoding="utf-8")
         path = os.pathsep.join((str(self.folder), str(ROOT)))
@@ -995,26 +990,6 @@ def run(args):
 
 completion.run = run
 sys.exit(main(sys.argv[2:]))
-"""
-
-# The command, which leaves a task that goes on when it is closed, as a second Ctrl-C does.
-_UNFINISHED = """
-import sys
-from openagentic_sdk.cli.commands import completion
-from openagentic_sdk.cli.main import main
-
-def generator():
-    try:
-        yield
-    finally:
-        yield
-
-def run(args):
-    next(generator())
-    return 0
-
-completion.run = run
-sys.exit(main(["completion", "bash"]))
 """
 
 # A site that interrupts the command while it imports a module, or while the interpreter ends.
