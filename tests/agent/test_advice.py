@@ -218,6 +218,12 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
 
 
 class Advice(unittest.TestCase):
+    def test_the_model_is_not_asked_to_repair_a_validator_without_a_return(self) -> None:
+        agent = scripted("1", "2", output=int, output_validators=[lambda ctx, output: None])
+        with self.assertRaises(RunFailedError) as caught:
+            agent.run_sync("Hi.")
+        self.assertEqual(caught.exception.result.steps, 1)
+
     def test_each_word_of_another_sdk_is_answered_with_the_one_of_here(self) -> None:
         for number, (mistake, kind, said) in enumerate(MISTAKES, 1):
             with self.subTest(number=number, said=said), self.assertRaises(kind) as caught:

@@ -300,6 +300,12 @@ class Vendors(unittest.TestCase):
         self.assertEqual(len(written["properties"]["a"]["anyOf"]), 200)
         self.assertLess(compared, 1_000)
 
+    def test_alternatives_may_have_values_whose_keys_do_not_compare(self) -> None:
+        branches = [{"type": "object", "properties": {"a": {"default": value}}} for value in ({1: 2, "b": 3}, None)]
+        for vendor in VENDORS:
+            with self.subTest(vendor):
+                accepted(vendor, {"anyOf": branches})
+
     def test_a_tool_is_strict_only_where_strict_mode_has_a_form_for_it(self) -> None:
         closed: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
         closed["additionalProperties"] = False

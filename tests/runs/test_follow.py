@@ -206,6 +206,19 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         store.append_events(session_id, [run[0], run[2]])
         self.assertEqual(len(await asyncio.wait_for(waiting, 120)), 12)
 
+    async def test_a_subagent_that_continues_after_an_answer_is_followed_to_its_end(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        begun, waits = SystemInit(session_id, "/", "1"), Result("", session_id, "waiting")
+        log = [begun, UserQuestion("q", "Milk?", ()), waits, UserAnswer("q", "yes"), begun]
+        # The events of a subagent's log name the call that started it.
+        store.append_events(session_id, [replace(event, parent_tool_use_id="c") for event in log])
+        with store.open_writer(session_id) as writer:
+            following = asyncio.create_task(self.all_of(follow(store, session_id, until_result=True)))
+            self.assertEqual(await asyncio.wait({following}, timeout=0.2), (set(), {following}))
+            writer.append([Result("Done.", session_id, "end", parent_tool_use_id="c")])
+        self.assertEqual(len(await asyncio.wait_for(following, 120)), 6)
+
     async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
         store, asked, release = Watched(), asyncio.Event(), asyncio.Event()
 

@@ -20,6 +20,7 @@ from openagentic_sdk.events import SystemNotice
 from openagentic_sdk.tools.base import SessionLog, ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell import sandbox_plan
+from openagentic_sdk.tools.shell.file_policy import run_temp
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from tests.pythons import Process
@@ -522,6 +523,12 @@ class Effects(WorkspaceTestCase):
         result = self.bash('echo x > "$TMPDIR/t" && cat "$TMPDIR/t"; touch ../outside', bash_effects="preview")
         self.assertEqual(result["stdout"], "x\n")
         self.assertFalse((self.workspace.parent / "outside").exists())
+
+    def test_the_bytecode_of_a_command_is_removed_when_it_ends(self) -> None:
+        result = self.bash('python3 -c "import json"; ls "$PYTHONPYCACHEPREFIX"', bash_effects="commit")
+        self.assertNotEqual(result["stdout"], "")
+        names = os.listdir(run_temp(self.ctx).folder)
+        self.assertEqual([name for name in names if name.startswith("bytecode")], [])
 
     def test_no_scratch_folder_is_left(self) -> None:
         own = self.workspace.parent / "temp"  # other processes put their scratch folders into the system's

@@ -149,6 +149,8 @@ class AgentPart(PackagePart):
                 output = await _ask(validator, context, output, "validator")
                 if output is None and not rules.may_be_none:
                     raise OptionsError(f"output_validators: {name_of(validator)} returned None: return the output")
+        except OptionsError:  # a ValueError that the model cannot repair
+            raise
         except (ModelRetryError, ValueError) as error:
             await self._send_back(error, self._repairs if structured is None else structured.repairs)
             return False

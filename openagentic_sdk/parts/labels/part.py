@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import ToolError
 from ...events import PartState, TextCommandStarted, ToolResult, UserMessage
 from ...ground.frozen import changed
+from ...ground.threads import run_in_thread
 from ...kernel.agent import Run
 from ...kernel.gate import CallContext, Objection
 from ...kernel.part import IncomingPrompt, Part
@@ -166,7 +167,9 @@ class Labels(Part):
         effect = "unsafe" if tool is None else tool.effect
         labels = None if tool is None else self._labels_of(tool)
         if labels is not None and labels.source == "files" and (effect == "read" or result.is_error):
-            result = self._place.with_target(result, input)
+            # In a thread, since a folder may be on a server that does not answer.
+            work = partial(self._place.with_target, result, input)
+            result = await run_in_thread(work, name="openagentic-labels")
         fold, is_started = run.view.fold(LabelsFold), started is not None
         labelled = label_result(result, name, input, effect, labels, fold, self._place, is_started)
         if run.parent is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,8 +83,8 @@ class RootWriter:
         """Merge alternatives: a property of any is allowed, a property that all of them require is required."""
         for name in dict.fromkeys(name for option in options for name in option.properties):
             parts = [option.properties[name] for option in options if name in option.properties]
-            # By their JSON: a comparison with every other variant takes seconds if there are thousands.
-            variants = [*{json.dumps(part, sort_keys=True, default=repr): part for part in parts}.values()]
+            # By their text: a comparison with every other variant takes seconds if there are thousands.
+            variants = [*{repr(part): part for part in parts}.values()]
             form.properties.setdefault(name, variants[0] if len(variants) == 1 else {"anyOf": variants})
         form.required |= {name: None for name in options[0].required if all(name in each.required for each in options)}
         forms = dict.fromkeys(self._words(option) for option in options)

@@ -328,7 +328,12 @@ class _HttpExchange:
             response.will_close = True
             return
         values = {value.strip(" \t") for value in length.split(",")}
-        if len(values) > 1 or not all(value.isascii() and value.isdigit() for value in values):
+        # `http.client` reads a list, even of equal numbers, as no length.
+        if (
+            response.length is None
+            or len(values) > 1
+            or not all(value.isascii() and value.isdigit() for value in values)
+        ):
             raise ProviderResponseError(
                 f"{self._origin} sent an answer with the Content-Length {shortened(length, 100)!r}, which does not tell "
                 "where it ends, so it was discarded: check the server and the proxies before it"

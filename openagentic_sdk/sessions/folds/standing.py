@@ -97,9 +97,7 @@ def has_ended(ended: bool, event: Event) -> bool:
 
     Only a run and an answer reopen an ended session; a new title, a rewind or a signature does not.
     """
-    if isinstance(event, SystemInit | UserAnswer) and event.parent_tool_use_id is None:
-        return False
-    return ended or is_end(event)
+    return not isinstance(event, SystemInit | UserAnswer) and (ended or is_end(event))
 
 
 def with_lease(state: RequestState, is_held: bool | None) -> RequestState:

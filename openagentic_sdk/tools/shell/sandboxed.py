@@ -9,6 +9,7 @@ of the mode: `preview` drops and lists everything written, `commit` lists what w
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 import threading
@@ -244,7 +245,9 @@ class BashSandbox:
             unix_sockets=unix_sockets,
             limits=self.limits,
         )
-        command.environment = _environment(temps[0] if is_mounted and temps else temp)
+        bytecode = f"bytecode-{os.urandom(8).hex()}"
+        stack.callback(shutil.rmtree, f"{temp}/{bytecode}", ignore_errors=True)
+        command.environment = _environment(temps[0] if is_mounted and temps else temp, bytecode)
         return command
 
     def settle(
@@ -334,14 +337,14 @@ def _guarded_in_place(
     return readonly_paths
 
 
-def _environment(temp: str) -> dict[str, str]:
-    """The variables that a confined command needs, with its temporary files in `temp`."""
+def _environment(temp: str, bytecode: str) -> dict[str, str]:
+    """The variables that a confined command needs, with its temporary files in `temp` and its bytecode in a folder there."""
     caches = {name: f"{temp}/{place}" for name, place in _missing_caches().items()}
+    # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
+    variables = {"TMPDIR": temp, "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1"}
     # The SDK's folder for bytecode is hidden here, and `py_compile` would fail. A new one for each command: in a shared
     # one, a trial could leave code for a command that a rule allows.
-    bytecode = {"PYTHONPYCACHEPREFIX": f"{temp}/bytecode-{os.urandom(8).hex()}"}
-    # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
-    return {"TMPDIR": temp, "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", **bytecode, **caches}
+    return {**variables, "PYTHONPYCACHEPREFIX": f"{temp}/{bytecode}", **caches}
 
 
 # One at a time, so that no other command of this process replaces a file between its check and its replacement.
