@@ -43,7 +43,7 @@ ApartAnswer = dict[str, Any]
 
 
 class Apart:
-    """The processes of one eval. Close it: they do not end by themselves."""
+    """The processes of one eval. They do not end by themselves: call `close`."""
 
     def __init__(self) -> None:
         self._idle: list[_EvalProcess] = []
@@ -71,6 +71,7 @@ class Apart:
         """Call a function with events as JSON objects.
 
         It runs in a process if it can be imported there by name, otherwise in a thread, which is abandoned on timeout.
+        Returns the same as `ask`.
         """
         place = place_of(function)
         if place is not None:
@@ -118,7 +119,7 @@ class _EvalProcess:
         return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} without a complete answer"}
 
     def _within(self, timeout_s: float, text: bytes) -> tuple[bytes, bool]:
-        """Send this and read a line; on timeout, kill the process."""
+        """Send `text`; return the line read, and whether the process was killed because of a timeout."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         is_late = threading.Event()
@@ -173,7 +174,7 @@ def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
 
 
 def load_file(path: Path, name: str) -> ModuleType:
-    """The module in a file, under a unique name. Raises whatever its code raises."""
+    """Load the module in a file, under a unique name. Raises whatever its code raises."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends in .py is Python code"
     module = importlib.util.module_from_spec(spec)
@@ -221,7 +222,7 @@ def _answer(question: Mapping[str, Any]) -> ApartAnswer:
     except Exception as error:  # noqa: BLE001 - a schema may be anything, and its error is the answer
         return _raised(error)
     try:
-        # That of the caller, so that a name refers to the same module in both processes.
+        # The caller's search path, so that a name refers to the same module in both processes.
         sys.path[:] = question["path"]
         place = question["place"]
         module = sys.modules.get(place["module"])
@@ -242,7 +243,7 @@ def _called(function: Callable[..., Any], events: list[Any]) -> ApartAnswer:
         value = function([event_from_dict(event, strict=False) for event in events])
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
-        # There and back, so that a function in a thread returns what it would return in a process.
+        # Encoded and decoded, so that a function in a thread returns what it would return in a process.
         return {"value": json.loads(json.dumps(value))}
     except BaseException as error:  # noqa: BLE001 - even `sys.exit()` in a scorer must only fail that score
         return _raised(error)

@@ -128,7 +128,7 @@ def compare_reports(
 
 
 def _differences(pairs: Sequence[tuple[Row, Row]]) -> list[MeanDifference]:
-    """The difference of each measure that all pairs have, and of each scorer that both sides of a pair have."""
+    """The differences of each measure that all pairs have, and of each scorer that both sides of a pair have."""
     values: dict[str, list[tuple[float, float]]] = {}
     for one, other in pairs:
         theirs = other.scores
@@ -217,7 +217,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
 
 
 def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Newcombe's method 10 for the difference of two paired proportions; each value is 0 or 1."""
+    """The 95 % interval by Newcombe's method 10 for the difference of two paired proportions; each value is 0 or 1."""
     n = len(pairs)
     both = sum(one == other == 1 for one, other in pairs)
     only_a = sum(one > other for one, other in pairs)
@@ -237,7 +237,7 @@ def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def wilson(passed: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval for a proportion (Journal of the American Statistical Association 22, 1927, 209-212)."""
+    """Wilson's 95 % score interval for a proportion (Journal of the American Statistical Association 22, 1927, 209-212)."""
     p, z = passed / n, _Z
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -245,7 +245,7 @@ def wilson(passed: int, n: int) -> tuple[float, float]:
 
 
 def median_interval(deltas: Sequence[float]) -> tuple[float, float]:
-    """The order statistics that contain the median with at least 95 % for any distribution; needs 6 values."""
+    """The order statistics that enclose the median with at least 95 % confidence for any distribution; needs 6 values."""
     n, place = len(deltas), 0
     while 2 * sum(comb(n, k) for k in range(place + 2)) <= 0.05 * 2**n:
         place += 1
@@ -264,7 +264,7 @@ def typical_values(deltas: Sequence[float]) -> tuple[float, float] | None:
 
 
 def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
-    """Percentiles of the means of samples with replacement; deterministic."""
+    """The central 95 % of the means of samples drawn with replacement; deterministic."""
     chance = random.Random(SEED)
     n = len(deltas)
     means = sorted(sum(chance.choices(deltas, k=n)) / n for _ in range(SAMPLES))
@@ -302,7 +302,7 @@ def comparison_junit(comparison: Comparison, suite: str, fail_on: FailOn = "most
 
 
 def exact_p_value(better: int, worse: int) -> float | None:
-    """McNemar's exact test, two-sided: the probability that chance alone splits the changed cases at least as unevenly."""
+    """McNemar's exact test: the probability that chance splits the changed cases at least as unevenly; None if none did."""
     n = better + worse
     if not n:
         return None

@@ -41,7 +41,7 @@ can be) to 1 (fits the rubric in full)."""
 
 
 def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options of a judge's run: the model of `base`, and nothing else of that agent."""
+    """The options of a judge's run: the model of `base` and how it is called, and nothing else of that agent."""
     asking = ("provider", "api_key", "stream", "retry", "fallback", "prices", "redact", "key_file", "clock", "cwd")
     model_options = base if judge.model is None else with_model(base, judge.model)
     return OpenAgenticOptions(

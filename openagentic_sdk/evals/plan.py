@@ -44,7 +44,7 @@ class Planned:
         return read_log(Path(suite.folder, self.case.log))
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry of `eval.started`."""
+        """The case's entry in the plan of `eval.started`."""
         entry: dict[str, Any] = {
             "id": self.id,
             "mode": self.mode,
@@ -74,7 +74,7 @@ class EvalJob:
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` if none is found."""
+    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` if one is missing."""
     cases: list[Planned] = []
     for number, case in enumerate(suite.cases):
         where = f"cases[{number}]"
@@ -103,7 +103,7 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
 
 
 def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[Planned]:
-    """The cases that an eval began with: the results of tags and searches may have changed since."""
+    """The cases with which an eval began, since the results of tags and searches may have changed."""
     by_id = {case.id: case for case in suite.cases}
     return [
         Planned(id=entry["id"], case=case, session_id=entry.get("session_id"))
@@ -113,7 +113,7 @@ def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[P
 
 
 def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repeats: int) -> Iterator[EvalJob]:
-    """Iterate over the runs in start order: every case once before any is repeated."""
+    """Yield the runs in the order in which they start: every case once before any is repeated."""
     for repeat in range(1, repeats + 1):
         for planned in plan:
             for variant in filter(planned.runs_under, variants):
@@ -126,7 +126,7 @@ def variants_of(suite: Suite) -> list[str]:
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
-    """The first sessions that were not created by an eval; copies of a session have its tags too."""
+    """The first sessions that are not a subagent's or an eval's, whose copies of other sessions also have their tags."""
     own_names: list[str] = []
     for name in names:
         if len(own_names) >= limit:
@@ -142,7 +142,7 @@ def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
 
 
 def read_log(path: Path) -> list[Event]:
-    """The events of a file of lines, numbered from 1. Raises `SuiteError`."""
+    """Read the events of a log file, one per line. Raises `SuiteError`."""
     try:
         lines = read_regular(path, MAX_LOG_BYTES).split(b"\n")
         return [loads_event(line, strict=False) for line in lines if line.strip()]

@@ -40,7 +40,7 @@ class Player:
         self.budget = budget
 
     async def play(self, job: EvalJob) -> Played | None:
-        """Run a job; None if the budget ended it first. Raises `OptionsError`, `SessionError`."""
+        """Run a job; return None if the budget ended it first. Raises `OptionsError`, `SessionError`."""
         if job.planned.mode == "replay":
             return await self._replay(job)
         options = self.suite.options(job.variant)
@@ -56,7 +56,7 @@ class Player:
         return None if run.stop_reason == "budget" and self.budget.complaint() else run
 
     async def judge(self, job: EvalJob, judge: Judge, name: str, run: Played) -> Score:
-        """The verdict on a run, from a separate judge session. A verdict given before a crash is read again."""
+        """Obtain the verdict on a run from a judge in a separate session; one given before a crash is read again."""
         # One judge for all variants: the judge must not vary with what it judges.
         options = judge_options(judge, self.suite.judged_by(judge, self.suite.base()))
         session_id = job.session_id(self.eval_id, f"judge {name}")
@@ -154,7 +154,7 @@ class Player:
         prompts = prompts_of(recorded)
         if any(prompt.attachments for prompt in prompts):
             raise OptionsError(
-                f"the prompts of {planned.id} have attachments, which a replay does not send again: use whatif"
+                f"the prompts of {planned.id} have attachments, which a live run does not send again: use whatif"
             )
         return [prompt.text for prompt in prompts]
 

@@ -54,7 +54,7 @@ class Row:
 
     @property
     def cost_usd(self) -> float | None:
-        """The mean cost of a run, None if any is unknown."""
+        """The mean cost of a run; None if any is unknown."""
         costs = [run.cost_usd for run in self.runs if run.cost_usd is not None]
         return mean(costs) if len(costs) == len(self.runs) else None
 
@@ -73,11 +73,11 @@ class Row:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether it only checks that the agent still behaves as recorded."""
+        """Whether the row only checks that the agent still behaves as recorded."""
         return all(run.mode == "replay" for run in self.runs)
 
     def fails(self, fail_on: FailOn = "most") -> bool:
-        """Whether it fails its eval: a repeat that could not be run or scored always does."""
+        """Whether the row makes its eval fail: one with a repeat that could not be run or scored always does."""
         failed = len(self.runs) - self.passed
         most = {"any": failed > 0, "most": 2 * failed > len(self.runs), "all": not self.passed}[fail_on]
         return bool(failed) and (most or any(is_error(run) for run in self.runs))
@@ -96,7 +96,7 @@ class Row:
 
 @frozen(kw_only=True)
 class EvalReport:
-    """An eval: its start, the finished runs, and its last stop, None if it has not stopped."""
+    """An eval: its start, its finished runs, and how it last stopped (None if it has not)."""
 
     session_id: str
     started: EvalStarted
@@ -225,12 +225,12 @@ def key_of(run: EvalCase) -> tuple[str, str, int]:
 
 
 def could_not_run(run: EvalCase) -> bool:
-    """Whether nothing ran, so that it is tried again when the eval is resumed."""
+    """Whether nothing ran, so that the run is tried again when the eval is resumed."""
     return any(score.get("type") == "run" for score in run.scores)
 
 
 def value_of(run: EvalCase) -> float:
-    """The mean of the scores, 0 to 1; without any score, whether it passed."""
+    """The mean of the scores, 0 to 1; without any score, 1 if the run passed, else 0."""
     values = [score_value(score) for score in run.scores]
     return mean(values) if values else float(run.passed)
 

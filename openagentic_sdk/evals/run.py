@@ -78,7 +78,7 @@ async def run_suite(
 
 
 async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStarted:
-    """The start event of this suite's eval from an earlier process. Raises `SuiteError`."""
+    """Read the event with which an earlier process began an eval. Raises `SuiteError`, also if the suite has changed."""
     events = await off_loop(may_block(store), store.read_events, session_id)
     started = EvalReport.of(session_id, events).started
     if started.suite_sha256 != suite.digest():
@@ -94,7 +94,7 @@ async def _plan(
     repeats: int | None,
     max_cost_usd: float | None,
 ) -> EvalStarted:
-    """The runs of a new eval that the caller selected. Raises `SuiteError` for an unknown name."""
+    """Plan the runs of a new eval that the caller selected. Raises `SuiteError` for an unknown name."""
     all_variants = variants_of(suite)
     unknown = [name for name in variants if name not in all_variants]
     if unknown:
@@ -144,7 +144,7 @@ class _SuiteRun:
         """Do the remaining jobs, at most `parallel` at a time."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         remaining = [job for job in jobs if job.key not in done]
-        # What earlier processes of this eval spent counts for the same budget.
+        # The cost of earlier processes of this eval counts towards the same budget.
         for event in self.report.runs:
             if event.cost_usd is not None or event.mode != "replay":
                 self._budget.charge(event.usage, event.cost_usd)
@@ -168,7 +168,7 @@ class _SuiteRun:
             await self._append(self.report.finished_event(reason, complaint))
 
     def _sessions_of(self, job: EvalJob) -> Iterator[str]:
-        """The sessions that a run creates: its own, and those of its judges."""
+        """Yield the ids of the sessions that a run creates: its own, and those of its judges."""
         yield job.session_id(self.report.session_id)
         scorers = self._scorers(job)
         for scorer, name in zip(scorers, names_of(scorers), strict=True):
@@ -248,7 +248,7 @@ class _SuiteRun:
 
 
 def _own_scores(job: EvalJob, run: Played) -> Iterator[Score]:
-    """The scores that every run gets: a replay must equal the recording, any other run must come to its end."""
+    """Yield the scores that every run gets: a replay must equal the recording, any other run must end as its case allows."""
     case = job.planned.case
     if run.difference is not None:
         same = not run.difference

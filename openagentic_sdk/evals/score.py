@@ -39,7 +39,7 @@ _SHOWN_CHARS = 200
 
 
 async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_judge: AskJudge) -> Score:
-    """The score of a run by one scorer, which is called `name` in this suite."""
+    """Score a run with one scorer, which is called `name` in this suite."""
     try:
         match scorer:
             case Exact():
@@ -100,7 +100,7 @@ def _about_text(run: Played) -> str:
 
 
 async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> ApartAnswer:
-    """Whether each pattern is found in its text: in this process if all take linear time, otherwise in another."""
+    """Search each text for its pattern: in this process if all patterns take linear time, otherwise in another."""
     if all(is_linear(pattern) for pattern, _ in pairs):
         return {"value": [re.search(pattern, text) is not None for pattern, text in pairs]}
     return await apart.ask({"kind": "patterns", "pairs": pairs}, timeout_s)
@@ -150,7 +150,7 @@ def _function_score(scorer: Function, name: str, answer: Any) -> Score:
     if not isinstance(value, int | float) or not 0 <= value <= 1:
         excerpt = on_one_line(repr(answer), _SHOWN_CHARS)
         return failed_score(
-            scorer, name, "ValueError", f"it gave {excerpt}, and not True, False or a number from 0 to 1"
+            scorer, name, "ValueError", f"it returned {excerpt}, not True, False or a number from 0 to 1"
         )
     return Score(name, scorer.type, value >= scorer.pass_from, float(value), words[:MAX_WORDS_CHARS])
 

@@ -30,7 +30,7 @@ class Score:
 
 @frozen(kw_only=True)
 class Exact:
-    """The final text equals this text, ignoring white space at both ends."""
+    """A check that the final text equals `text`, ignoring white space at both ends."""
 
     type = "exact"
     text: str
@@ -40,7 +40,10 @@ class Exact:
 
 @frozen(kw_only=True)
 class Regex:
-    """The final text contains a match of a Python `re` pattern; with `absent`, none. `timeout_s` limits the search."""
+    """A check that the final text contains a match of a Python `re` pattern or, with `absent`, none.
+
+    `timeout_s` limits the search.
+    """
 
     type = "regex"
     pattern: str
@@ -51,7 +54,7 @@ class Regex:
 
 @frozen(kw_only=True)
 class JsonSchema:
-    """The final answer is JSON, plain or in a ```json block, that is valid under the schema."""
+    """A check that the final answer is JSON, plain or in a ```json block, that is valid under the schema."""
 
     type = "json_schema"
     schema: Mapping[str, Any]
@@ -61,7 +64,7 @@ class JsonSchema:
 
 @frozen(kw_only=True)
 class Call:
-    """Calls of tools whose name matches (`Edit|Write`, `mcp__db__*`), and whose arguments contain all of `input`.
+    """An expected call: the name of its tool matches `tool` (`Edit|Write`, `mcp__db__*`), its arguments contain `input`.
 
     Each pattern in `matches` must be found in the argument of that name. `outcome` is one of `tool.result`.
     """
@@ -73,7 +76,7 @@ class Call:
 
 
 def as_call(entry: Call | str | Mapping[str, Any]) -> Call:
-    """An expected call; a bare name is a call of that tool."""
+    """Convert an entry to a `Call`; a bare name is a call of that tool."""
     if isinstance(entry, Call):
         return entry
     return Call(tool=entry) if isinstance(entry, str) else Call(**entry)
@@ -81,10 +84,10 @@ def as_call(entry: Call | str | Mapping[str, Any]) -> Call:
 
 @frozen(kw_only=True)
 class Calls:
-    """The tools that the model called; a bare name is a `Call`. A call counts when it is requested, even if it did not run.
+    """A check of the calls that the model made. A call counts once it is requested, even if it did not run.
 
     Each of `must` was called, none of `must_not`, those of `order` in this order (others may be between them), and with
-    `exactly` these in this order and no others. `at_most` limits the number of calls.
+    `exactly` these in this order and no others; a bare name is a `Call`. `at_most` limits the number of calls.
     """
 
     type = "calls"
@@ -102,9 +105,9 @@ CALL_LISTS = ("must", "must_not", "order", "exactly")
 
 @frozen(kw_only=True)
 class Cost:
-    """The run cost at most this many dollars and used at most this many tokens, including subagents.
+    """Limits on the cost of a run in US dollars and on its tokens, both including subagents.
 
-    An unknown cost fails.
+    An unknown cost or number of tokens fails its limit.
     """
 
     type = "cost"
@@ -125,7 +128,7 @@ class Steps:
 
 @frozen(kw_only=True)
 class Function:
-    """A Python function of the run's events as a scorer.
+    """A Python function that scores a run by its events.
 
     It returns True or False, a number from 0 to 1, or one of these with a message. A number passes if it is at least
     `pass_from`. In TOML it is given as `module:name` or `file.py:name`.
@@ -140,7 +143,7 @@ class Function:
 
 @frozen(kw_only=True)
 class Judge:
-    """A model judges whether the answer satisfies the rubric. Its verdict has its own session, which `view` shows.
+    """A model that judges whether the answer satisfies the rubric, in its own session, which `view` shows.
 
     `model` and the settings after it are as in a variant and default to the agent's. `with_calls` includes the calls. The
     score passes if the verdict is `pass` and the value is at least `pass_from`.

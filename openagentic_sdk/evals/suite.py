@@ -1,4 +1,4 @@
-"""Definition of an eval: cases, variants and scorers, as Python values or from a TOML file, with the same validation."""
+"""Define an eval: cases, variants and scorers, as Python values or in a TOML file, with the same validation."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Case:
 
 @frozen(kw_only=True)
 class Variant:
-    """Differences from the suite's agent; None and empty values change nothing.
+    """Changes to the suite's agent; None and empty values change nothing.
 
     `tools` are the only tools offered; `skills` are active from the start, `skill_paths` are additional folders of skills;
     `allow` and `deny` are additional rules. `agent` (`module:name`) replaces the whole agent, and `change`, in Python, is a
@@ -115,7 +115,7 @@ class Variant:
 
 @frozen(kw_only=True)
 class Suite:
-    """A suite.
+    """The definition of an eval: an agent, cases to run it on, variants of it, and scorers of the runs.
 
     `agent` is options, a function that creates them for each run, a table as in `agents.toml`, or `module:name` of one of
     the first two; without an agent, cases can only be replayed. `parallel` limits concurrent runs. `max_cost_usd` limits
@@ -169,7 +169,7 @@ class Suite:
 
 
 def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: bool = False) -> OpenAgenticOptions:
-    """Options with a variant applied. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
+    """Apply a variant to options. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
     same = ("model", "max_steps", "timeout_s", "max_tokens", "max_cost_usd", "max_context_tokens", "system_prompt")
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:
@@ -208,7 +208,7 @@ def options_of(where: str, folder: str) -> OpenAgenticOptions:
 
 
 def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
-    """The options that a suite or a variant names."""
+    """The options that a suite or a variant names; None if it names none."""
     if isinstance(agent, Mapping):
         source: Any = read_agent("agent", agent, Path(folder), offline=offline).options
     else:
@@ -219,7 +219,7 @@ def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
 
 
 def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
-    """The result of a suite's function. Raises `SuiteError` for anything but options."""
+    """Call a function of a suite and return its result. Raises `SuiteError` for anything but options."""
     try:
         options = plain_options(make())
     except OptionsError:
@@ -235,7 +235,7 @@ def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
 
 
 def _import_value(where: str, folder: str, what: str) -> Any:
-    """The value named by `module:name` or `file.py:name`; modules are also searched for in the suite's folder."""
+    """Import the value named by `module:name` or `file.py:name`; modules are also searched for in the suite's folder."""
     module, _, name = where.rpartition(":")
     if not module or not name:
         raise SuiteError(f"{where!r:.200} is not of the form module:name or file.py:name", field=what)
@@ -275,7 +275,7 @@ def _digest_form(value: Any) -> Any:
 
 
 def load_suite(where: str) -> Suite:
-    """The validated suite from `suite.toml`, `suite.py` with a variable `suite`, or `module:name`.
+    """Load and validate the suite in `suite.toml`, in `suite.py` (a variable `suite`), or at `module:name`.
 
     Raises `SuiteError`.
     """
@@ -425,7 +425,7 @@ def line_of(text: str, path: str) -> int | None:
 
 
 def check_suite(suite: Suite) -> Suite:
-    """Return the suite if it is valid; raise `SuiteError` for its first invalid field."""
+    """Return the suite, with an id for each case. Raises `SuiteError` for the first invalid field."""
     _fits(vars(suite), Suite, "")
     _require(suite.cases, "cases", "there are no cases: define at least one")
     for name in ("repeats", "parallel"):

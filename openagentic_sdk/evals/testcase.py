@@ -24,9 +24,9 @@ from .suite import Suite, check_suite, load_suite
 def eval_tests(
     suite: Suite | str, *, store: SessionStore | str | None = None, name: str = "EvalTest"
 ) -> type[unittest.TestCase]:
-    """A test class for a module: `EvalTest = eval_tests("evals/support.toml")`.
+    """Create a test class for a module: `EvalTest = eval_tests("evals/support.toml")`.
 
-    Paths are relative to the calling module. `store` contains the recorded sessions and receives new ones; by default, they
+    Paths are relative to the calling module. `store` contains the recorded sessions and receives new ones; by default, all
     are in memory. An invalid suite becomes a failing test.
     """
     here = sys._getframe(1).f_globals
@@ -52,7 +52,7 @@ def eval_tests(
 def _test(
     suite: Suite, store: SessionStore, case: str, variant: str, budget: Budget
 ) -> Callable[[unittest.TestCase], None]:
-    """One test; the suite's budget is reduced by what earlier tests have spent."""
+    """Create one test; the suite's budget is reduced by the cost of earlier tests."""
 
     def test(self: unittest.TestCase) -> None:
         limit = budget.max_cost_usd

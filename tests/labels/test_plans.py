@@ -70,7 +70,7 @@ class PlansTest(unittest.TestCase):
         result = self.play(
             "m = read_mail()\nprint('so far', len('abc'))\nprint('Mail:', m.upper())\nprint(contacts()[0]['name'])"
         )
-        self.assertIn("so far 3\\nCarol\\n[What else was printed", planner_messages(result))
+        self.assertIn("so far 3\\nCarol\\n[The rest of the output", planner_messages(result))
         self.assertNotIn("evil", planner_messages(result).casefold())
         self.assertEqual(result.final_text, f"so far 3\nMail: {MAIL.upper()}\nCarol\n\ndone")
 

@@ -303,7 +303,7 @@ class LintTest(unittest.TestCase):
             flows.write_text("from openagentic_sdk import workflow\n@workflow\nasync def f(flow):\n    return id(f)\n")
             code, output = command("check", str(flows))
             self.assertEqual((code, output.splitlines()[-1]), (1, "1 workflow in 1 file: 1 finding"))
-            self.assertIn("flows.py:4:12: identity: id() gives another number in each process", output)
+            self.assertIn("flows.py:4:12: identity: id() returns a different number in each process", output)
             code, output = command("check", folder, "--json")
             self.assertEqual([each["column"] for each in json.loads(output)["findings"]], [12])
             flows.write_text("raise SystemExit('this was imported')")

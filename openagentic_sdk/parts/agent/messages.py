@@ -18,7 +18,7 @@ _NO_RESULT = "This call has no result in the messages that the conversation bega
 
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
-    """The messages in these events of a run, without its first `skipped` events that form messages."""
+    """The messages in these events of a run, without the first `skipped` of the events that form messages."""
     message_events = [
         event for event in events if isinstance(event, _MESSAGE_EVENTS) and event.parent_tool_use_id is None
     ]
@@ -28,8 +28,8 @@ def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, An
 def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
     """Convert messages, as returned by `new_messages` or in chat-completions form, to events.
 
-    System messages are omitted, and calls without a result get one that explains this. Raises `OptionsError` that names the
-    message.
+    System messages are omitted, and calls without a result get one that explains this. Raises an `OptionsError` that names
+    the message.
     """
     events: list[Event] = []
     waiting: list[str] = []
@@ -93,7 +93,7 @@ _WHOLE = regex(r'([}\]"]|\b(true|false|null))\s*\Z')
 
 
 def partial_json(text: str) -> Any:
-    """The value of an incomplete JSON text: a string may be truncated, other scalars count only once they are complete.
+    """Parse the first object or list of an incomplete JSON text: a string may be cut, other scalars must be complete.
 
     Raises `ValueError` while there is no value yet.
     """

@@ -1,4 +1,4 @@
-"""What an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
+"""The part that an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
 
 Guardrails run concurrently with the model. A tripped guardrail ends the run immediately; no call starts and no answer
 counts before the input guardrails are done.
@@ -247,7 +247,7 @@ HANDOFF = "transfer_to_"
 
 
 class HandoffTool(Tool):
-    """Hands the conversation over to another agent, which continues it in the same session."""
+    """A tool that hands the conversation over to another agent, which continues it in the same session."""
 
     labels = OWN_SESSION
     effect = "read"
@@ -262,11 +262,11 @@ class HandoffTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext[Any]) -> Any:
         ctx.services.get(AgentPart).hand_over(self.agent)
-        return f"The agent {self.agent} goes on."
+        return f"The agent {self.agent} continues."
 
 
 class AgentTool(Tool):
-    """Asks another agent, which works in its own session and returns its answer."""
+    """A tool that asks another agent, which works in its own session and returns its answer."""
 
     labels = OWN_SESSION
     effect = "idempotent"  # a repeated call continues with the same subagent
@@ -293,7 +293,7 @@ class AgentTool(Tool):
 
 
 def bound_hook(hook: GuardrailCheck, deps: Any) -> Callable[[dict[str, Any]], Any]:
-    """Bind a hook of (context, payload) to a context; the result takes the payload only."""
+    """Bind a hook of (context, payload) to the dependencies; the result is a hook that accepts only the payload."""
 
     def call(payload: dict[str, Any]) -> Any:
         facts = payload.get("context") or {}

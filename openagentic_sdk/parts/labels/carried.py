@@ -35,7 +35,7 @@ class CarriedLabels:
 
     @classmethod
     def of(cls, use: ToolUse | None) -> CarriedLabels | None:
-        """The labels of a plan's call, None for any other call."""
+        """The labels of a plan's call; None for any other call."""
         if use is None or not is_planned(use):
             return None
         labels = as_mapping((use.caller or {}).get("labels"))
@@ -50,7 +50,7 @@ class CarriedLabels:
     def origins_of(self, place: str, value: Any) -> Sequence[ValueOrigin] | None:
         """The untrusted origins of an argument; None if the plan's code did not compute it.
 
-        This is the case if it was changed since, or if the model wrote it after it had read untrusted text.
+        This is the case if the argument has changed since, or if the model wrote it after reading untrusted text.
         """
         origins = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
         if origins:

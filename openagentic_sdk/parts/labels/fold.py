@@ -1,4 +1,4 @@
-"""What a session may trust, folded from its log: text written by people or returned by trusted tools; and its secrets.
+"""Fold a log into the text that its session may trust (of people and trusted tools), and its secrets.
 
 The sources of untrusted text are those of `UntrustedFold`, which precedes this fold in the list of folds.
 """
@@ -42,7 +42,7 @@ Record = frozenset[str]
 
 
 class _Trusted(NamedTuple):
-    """The trusted content of an event, except text in `input_text`; it counts once one of our own events vouches for it."""
+    """The trusted content of an event, except what `input_text` contains. It counts once an event of ours vouches for it."""
 
     seq: int | None
     text: str = ""
@@ -52,9 +52,9 @@ class _Trusted(NamedTuple):
 
 
 class LabelsFold(Fold):
-    """What a session may trust, and what it must keep secret.
+    """The text that a session may trust, and the secrets that it must keep.
 
-    `typed` contains the text that people wrote, each with the `seq` of its event. `texts` contains those of trusted
+    `typed` contains the texts that people wrote, each with the `seq` of its event. `texts` contains those of trusted
     results, each with the text of its input, because a result does not vouch for text that it may only repeat. `results`
     contains the records of trusted structured results. `secrets` maps each secret to the readers who may learn it.
     `unlabelled` names the tools with unlabelled results, up to 100: they were stored by a run without labels, or the call
@@ -245,7 +245,7 @@ class LabelsFold(Fold):
         return _holds(self.typed, meanings_of(value))
 
     def is_named(self, value: Any) -> bool:
-        """Whether a person wrote this value or the name of a trusted result's record that contains it.
+        """Whether a person wrote this value, or the name of a record in a trusted result that contains it.
 
         A name is not a number, has at least three letters, and is unique among the records of its result.
         """
@@ -318,7 +318,7 @@ def _text_of(value: Any) -> str:
 
 
 def leaves_at(value: Any, path: Sequence[str], place: str = "") -> Iterator[tuple[str, Any]]:
-    """The values at a path of names in nested JSON, each with its dotted place; `*` matches every item or member."""
+    """Yield the values at a path of names in nested JSON, each with its dotted place; `*` matches every item or member."""
     if not path:
         yield from leaves(value, place)
     elif path[0] == "*":

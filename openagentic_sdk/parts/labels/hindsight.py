@@ -49,7 +49,7 @@ class RecordedSession:
         self._waiting: dict[str, ToolUse] = {}
 
     def read_until(self, child_session_id: str) -> SessionView:
-        """The view at the event that started this subagent's session, or at the end of the log if none did."""
+        """Read up to the event that started this subagent's session, or else to the end; return the view at that point."""
         for event in self._events:
             if getattr(event, "child_session_id", None) == child_session_id:
                 break
@@ -57,7 +57,7 @@ class RecordedSession:
         return self.view
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
-        """The rules' objection to each call that reached the gate, by id; None if none exists."""
+        """Read the log; return the rules' objection to each call that reached the gate, by id, or None if there is none."""
         objections: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):
@@ -67,7 +67,7 @@ class RecordedSession:
         return objections
 
     def _judged_here(self, event: Event) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """The calls that the gate judged before this event: the one it asked about, and those before it."""
+        """Yield the calls judged by the time of this event: its own and, if it is a question, those waiting before it."""
         if isinstance(event, UserQuestion) and event.kind == "permission" and event.tool_use_id is not None:
             for use in [*self._waiting.values()]:
                 if use.tool_use_id == event.tool_use_id:
@@ -119,7 +119,7 @@ class RecordedSession:
         self.view.apply(event)
 
     def _labelled(self, result: ToolResult) -> ToolResult:
-        """The result with its recorded label, or the label that it would have got."""
+        """The result with its recorded label, or with the label that it would have received."""
         record = self.view.calls.get(result.tool_use_id)
         if record is None or record.started is None or "label" in (result.meta or {}):
             return result
@@ -131,7 +131,7 @@ class RecordedSession:
 
 
 class _RecordedView(SessionView):
-    """A view with a given set of own events: adding labels here would break the chain of digests."""
+    """A view that is given the set of our own events, because adding labels breaks the chain of digests."""
 
     def __init__(self, ours: frozenset[int | None] | None) -> None:
         super().__init__((UntrustedFold, LabelsFold))

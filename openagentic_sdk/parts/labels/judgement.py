@@ -26,9 +26,9 @@ _MAX_SEARCHED = 200
 
 @frozen
 class LabelFinding:
-    """One reason against a call. `argument` is a dotted name, `value` its value.
+    """One reason against a call. `argument` is a dotted name, `value` its value, `source` the origin of the value.
 
-    `source`, `seq` and `line` are where the value was read, None if no event in view contains it.
+    `seq` and `line` locate the event and the line where it was read; they are None if no event in view contains it.
     """
 
     label: LabelName
@@ -59,7 +59,7 @@ class LabelFinding:
 
 @frozen
 class ActingTool:
-    """The properties of a tool that decide about its calls.
+    """The properties of a tool that determine how its calls are judged.
 
     `control` contains the arguments that select the target of the action, None for all; `arguments` the names that its
     schema fixes at any depth.
@@ -123,7 +123,7 @@ def object_to(
     views: Sequence[SessionView],
     carried: CarriedLabels | None = None,
 ) -> Objection | None:
-    """The rules' objection to a call at this point of a session, or None.
+    """Return the rules' objection to a call at this point of a session, or None.
 
     `views` are the views of the session and, for a subagent, of the sessions that started it, whose trusted content it may
     use and whose secrets it must keep. `carried` contains the labels of a plan's call.
@@ -153,7 +153,7 @@ def _findings(
     views: Sequence[SessionView],
     carried: CarriedLabels | None,
 ) -> Iterator[LabelFinding]:
-    """Everything that could speak against a call. `labels` are those that a rule mentions."""
+    """Yield every possible reason against a call. `labels` are those that a rule mentions."""
     control, content = tool.split(input)
     if views[0].fold(UntrustedFold).sources and (tool.is_sink or tool.changes):
         yield from _untrusted(control, tool, views, carried, chosen="untrusted choice" in labels)
@@ -175,7 +175,7 @@ def _untrusted(
     *,
     chosen: bool = False,
 ) -> Iterator[LabelFinding]:
-    """The arguments that are in no trusted text and, if `chosen`, those that no person wrote or named."""
+    """Yield a finding for each argument that is in no trusted text and, if `chosen`, each that no person wrote or named."""
     folds = [view.fold(LabelsFold) for view in views]
     for name, argument in arguments.items():
         # The model chose the names of undeclared arguments, so a name counts as a value.
@@ -211,7 +211,7 @@ def _carried_finding(place: str, value: Any, origin: ValueOrigin, view: SessionV
 def _secrets_carried(
     control: Mapping[str, Any], fold: LabelsFold, carried_names: Container[str]
 ) -> Iterator[LabelFinding]:
-    """The restricted secrets of the session, if this call goes to other readers or does not declare its readers."""
+    """Yield a finding for each restricted secret if the call goes to other readers, or does not declare its readers."""
     goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
     for secret, readers in fold.secrets.items():
         if secret not in carried_names:
@@ -240,7 +240,7 @@ def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | Non
 
 
 def _line_of(value: Any, result: ToolResult) -> str | None:
-    """The line of a result that contains a value."""
+    """The line of a result that contains a value, shortened; None if none does."""
     for _, leaf in leaves([result.output, result.error_message], "", ()):
         text = spelled(leaf)
         # Each line only if the text contains the value at all, which most texts do not.

@@ -97,7 +97,7 @@ def _names_output(input: Mapping[str, Any]) -> bool:
 
 
 def _readers_of(labels: ToolLabels, result: ToolResult) -> list[str] | None:
-    """Who may learn a result besides the user: None is anyone. Of two lists, the intersection counts."""
+    """The readers besides the user who may learn a result, or None for anyone; of two lists, the intersection."""
     declared = None if not labels.secret else [] if labels.secret is True else [*labels.secret]
     readers = (result.meta or {}).get("readers")
     if readers is not None:
@@ -142,7 +142,7 @@ def _source_of(
 
 
 def _declared_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
-    """The source that a tool's own function returns for a result; anything but None or a string is untrusted."""
+    """The source that a tool's own function returns for a result; only None means that the result is trusted."""
     try:
         answer = source(deepcopy(dict(input)), deepcopy(result.output))
     except Exception as error:  # noqa: BLE001 - third-party code, and a function that fails has vouched for nothing

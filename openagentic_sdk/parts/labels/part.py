@@ -40,7 +40,7 @@ _NAMED_SOURCES = "files and commands that a prompt names"
 
 
 class Labels(Part):
-    """The labels of a run. `is_trusted` is true if the project's files are trusted.
+    """Labels the results of a run and objects to its calls. `is_trusted` is true if the project's files are trusted.
 
     `has_guidance` is true if the model also reads texts of the project or its user: memory, skills, commands, agents.
     """
@@ -62,7 +62,7 @@ class Labels(Part):
     # --- content that does not come from results ---------------------------------------------------------------------------
 
     async def before_step(self) -> None:
-        """Record what the model is about to read that no trusted person wrote, and its tools' declarations."""
+        """Record the untrusted sources that the model is about to read, and the declarations of its tools."""
         tools = {tool.name: self._acting_tool(tool).record() for tool in self.run.agent.tools}
         labels = (tool.labels for tool in self.run.agent.tools if isinstance(tool, Tool))
         sources = [each.described_by for each in labels if each is not None and each.described_by]
@@ -128,7 +128,7 @@ class Labels(Part):
         name: str,
         input: Mapping[str, Any],
     ) -> Objection | None:
-        """The stricter one of the rules' objection and another part's."""
+        """The stricter of two objections: that of the rules and that of another part."""
         tool = self.run.agent.tools.get(name)
         views = [self.run.view]
         run = self.run.parent
@@ -177,7 +177,7 @@ class Labels(Part):
         return labelled
 
     def _unlabelled_sources(self) -> Iterator[str]:
-        """The sources of results that earlier runs stored without labels, or whose calls were cut off."""
+        """Yield the sources of results that earlier runs stored without labels, or whose calls were cut off."""
         for name in self.run.view.fold(LabelsFold).unlabelled:
             tool = self.run.agent.tools.get(name) if name in self.run.agent.tools else None
             declared = (None if tool is None else self._labels_of(tool)) or ToolLabels()

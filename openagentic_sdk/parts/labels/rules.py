@@ -4,7 +4,7 @@ A rule consists of an effect, a label and tools. `untrusted` is a control argume
 choice` is one that no person wrote or named, although a trusted result contains it; `untrusted content` is any other
 argument of a call that sends data away; `secret -> outside` is such a call after the session has learned something
 restricted to named readers. Among the rules that match a call, those that name its tool precede those with a wildcard;
-among these, the order is deny, ask, allow, watch.
+otherwise, the order is deny, ask, allow, watch.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_label_rules(spec: str | Sequence[str], source: str = "options.labels") 
 
 
 def deciding_rule(rules: Sequence[LabelRule], label: LabelName, names: Sequence[str]) -> LabelRule | None:
-    """The rule that decides about this label for a call with these names, None if no rule matches."""
+    """The rule that decides on this label for a call with these names; None if no rule matches."""
     layers: dict[str, list[LabelRule]] = {}
     for rule in rules:
         if rule.label == label and any(fnmatchcase(name, rule.tool) for name in names):

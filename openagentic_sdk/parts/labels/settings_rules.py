@@ -9,7 +9,7 @@ from ...ground.diagnostic import Diagnostic
 from ..project.settings import Settings
 from .rules import LabelRule, read_label_rules
 
-# Replaces an invalid rule: a typing error must not remove protection.
+# Replaces an invalid rule: a typo must not remove protection.
 _INSTEAD = "guard"
 
 

@@ -1,8 +1,8 @@
-"""Whether a text contains a value: addresses, amounts and dates are compared by meaning, other words literally.
+"""Determine whether a text contains a value: addresses, amounts and dates are compared by meaning, other words literally.
 
 A value is never matched inside a longer one: `bob@a.org` is not in `xbob@a.org`, 100 is not in 1,000, and a path is not in
 a longer path. Ambiguous values (`1.234`, `01/02/2024`, `007`, a URL with a user name or non-ASCII letters) only match
-literally. Every repetition in a pattern is bounded, so that a hostile text takes time linear in its length.
+literally. Every repetition in a pattern is bounded, so that searching a hostile text takes linear time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TypedValue:
 
 
 def typed_values(text: str) -> Iterator[TypedValue]:
-    """The typed values of a text in order, up to 20,000."""
+    """Yield the typed values of a text in order, up to 20,000."""
     for number, match in enumerate(_TYPED.finditer(text)):
         if number == _MAX_TYPED:
             return
@@ -92,7 +92,7 @@ def _canonical(kind: str, word: str) -> str:
 
 
 def _iban_of(word: str) -> str:
-    """The groups that form an IBAN, without following words: up to matching check digits, otherwise all with digits."""
+    """The groups that form an IBAN: up to where its check digits match, else up to the last group with a digit."""
     groups = word.split(" ")
     for count in range(1, len(groups) + 1):
         compact = "".join(groups[:count]).upper()
@@ -107,10 +107,10 @@ def _iban_of(word: str) -> str:
 
 
 def _canonical_url(word: str) -> str:
-    """Scheme and host in lower case, without the scheme's default port; `//host` for a URL without a scheme.
+    """A URL with scheme and host in lower case, without the default port; without a scheme, it begins with `//`.
 
-    A URL that programs parse differently is kept verbatim: one with a user name, a backslash or a percent sign before its
-    path, or non-ASCII letters.
+    A URL that programs parse differently is marked and kept verbatim: one with a user name, a backslash or a percent sign
+    before its path, or non-ASCII letters.
     """
     parts = _URL.fullmatch(word)
     if parts is None or not word.isascii() or any(letter in parts[2] for letter in "@%") or "\\" in word:
@@ -175,7 +175,7 @@ def _canonical_number(word: str) -> str:
 
 
 def _plain_decimal(text: str) -> str:
-    """A number without exponent and insignificant zeros; empty if it is not a number."""
+    """A number without an exponent or insignificant zeros; empty if it is not a finite number, or is extreme."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -186,7 +186,7 @@ def _plain_decimal(text: str) -> str:
 
 
 def spelled(value: Any) -> str:
-    """A scalar as text; an integer may exceed Python's limit on digits."""
+    """A scalar as text; in hexadecimal if it is an integer that exceeds Python's limit on digits."""
     try:
         return str(value)
     except ValueError:
@@ -240,7 +240,7 @@ class KnownText:
         return _values_by_kind(self.text)
 
     def place_of(self, value: Any) -> int | None:
-        """The position of the value in the text, None if absent. Booleans and None match anywhere."""
+        """The position of the value in the text; None if absent. Empty values and booleans match anywhere."""
         if value is None or isinstance(value, bool) or value == "":
             return 0
         return self.place_of_meanings(meanings_of(value))
@@ -269,9 +269,9 @@ class KnownText:
 
 
 def leaves(value: Any, place: str, names: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """The scalars of nested JSON, each with its dotted place.
+    """Yield the scalars of nested JSON, each with its dotted place.
 
-    With `names`, also field names that are not among them: if a schema leaves names open, a name is a value.
+    With `names`, also yield field names that are not among them: if a schema leaves names open, a name is a value.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -306,7 +306,7 @@ def _values_by_kind(text: str) -> Mapping[str, Mapping[str, int]]:
 
 @lru_cache(maxsize=4096)
 def _words(text: str) -> str:
-    """A text with normalized white space. Line ends are kept: to a shell, they begin a new command."""
+    """A text with normalized white space. Line ends are kept: in a shell, they begin a new command."""
     return "\n".join(line for each in text.splitlines() if (line := " ".join(each.split())))
 
 
@@ -321,7 +321,7 @@ def _in_small_letters(text: str) -> str:
 
 
 def _word_place(words: str, text: str) -> int | None:
-    """The position of whole words in a text. Case is ignored for words that consist of letters only."""
+    """The position of whole words in a normalized text; None if absent. If they contain only letters, case is ignored."""
     if not words:
         return None
     if "\n" in words:

@@ -27,14 +27,14 @@ from .protocol import size_within
 MAX_KEPT_BYTES = 64 * 1024
 # The maximum number of parts that are read from one result.
 MAX_PARTS = 10_000
-# A result with fewer characters, values counted as eight, is read on the event loop.
+# A result of at most this size (characters, plus eight for each value) is converted on the event loop.
 _SHORT = 256 * 1024
 
 _PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
 
 
 class Content:
-    """The parts of a result, read one by one: `texts` for the model, and `attachments`."""
+    """The content of a result, collected part by part: `texts` for the model, `attachments`, and `unknown` parts."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -48,7 +48,7 @@ class Content:
 
     @property
     def sendable(self) -> list[dict[str, Any]]:
-        """The attachments that a model accepts."""
+        """The attachments that can be sent to a model."""
         return [part for part in self.attachments if part["type"] != "other"]
 
     def add(self, part: Any) -> None:
@@ -86,7 +86,7 @@ class Content:
         except ValueError:
             self.texts.append(f"[{title}: its data is not base64]")
             return
-        # By its first bytes: models reject a request with an image that is not what the server calls it.
+        # Determined by the first bytes: models reject a request whose image is not of the declared type.
         media_type = media_type_of(raw[:HEAD_BYTES]) or media_type or "application/octet-stream"
         if part_type_of(media_type) == "file" and media_type != "application/pdf":
             decoded = _text_of(raw)
@@ -105,7 +105,7 @@ class Content:
 
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
-    """Convert the result of a tool. The model receives `content` unless it is empty, else the structured content."""
+    """Convert a tool's result. The model receives `content`, or the structured content if `content` is empty."""
     if (plain := _plain_text(result)) is not None:
         return without_hidden(plain)
     parts = as_list(result.get("content"))
@@ -130,7 +130,7 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
 
 
 def _plain_text(result: Mapping[str, Any]) -> str | None:
-    """The text of a result that is a single text, as most are; None for any other."""
+    """The text of a result that consists of one plain text, as most do; None for any other result."""
     parts = as_list(result.get("content"))
     if len(parts) != 1 or not result.keys() <= _PLAIN_RESULT:
         return None
@@ -140,7 +140,7 @@ def _plain_text(result: Mapping[str, Any]) -> str | None:
 
 
 def _can_be_kept(structure: Any, text: str) -> bool:
-    """Whether a structure with this JSON is stored in addition to the text: events nest less deeply than JSON may."""
+    """Whether a structure, whose JSON is `text`, is small enough to store, and not nested too deeply for an event."""
     if len(text) > MAX_KEPT_BYTES:
         return False
     with suppress(InvalidEventError):
@@ -150,7 +150,7 @@ def _can_be_kept(structure: Any, text: str) -> bool:
 
 
 async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
-    """Like `read_result`, in a thread for one that is long, so that it does not block the event loop."""
+    """Like `read_result`; a long result is converted in a thread, so that it does not block the event loop."""
     plain = _plain_text(result)
     if plain is not None and len(plain) <= _SHORT:
         return without_hidden(plain)
@@ -160,7 +160,7 @@ async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
 
 
 def _json_text(value: Any) -> str:
-    """The value as JSON; in pieces, because the encoder in C lets no other thread run before it is done."""
+    """Return the value as JSON, or its `repr` if nested too deeply; in pieces, because the C encoder blocks all threads."""
     try:
         return "".join(json.JSONEncoder(ensure_ascii=False).iterencode(value))
     except RecursionError:

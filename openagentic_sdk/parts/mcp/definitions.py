@@ -1,9 +1,9 @@
 """Convert a server's tool definitions to a form that models accept, cleaning or omitting each one separately.
 
-All of it is untrusted text. A name becomes `mcp__server__tool` with at most 64 characters, because endpoints refuse the
-whole request for any other name. A schema is repaired if its meaning is clear; a tool whose schema cannot be sent is
-omitted with the reason, without affecting other tools. Nothing here uses the network: a `$ref` to another document is
-refused.
+Definitions are untrusted text. A name becomes `mcp__server__tool` with at most 64 characters, because endpoints refuse a
+whole request that contains any other name. A schema is repaired if its meaning is clear; a tool whose schema cannot be
+sent is omitted with the reason, without affecting other tools. Nothing here uses the network: a `$ref` to another
+document is refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.request import canonical_json, json_sha256
 from .server_config import McpServer
 
-# OpenAI's limit for names of functions, which many endpoints have adopted.
+# OpenAI's limit on function names, which many endpoints have adopted.
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
 # For all schemas of a server together, because a run waits while they are read.
 MAX_SCHEMAS_BYTES = 4 * 1024 * 1024
 MAX_SCHEMA_DEPTH = 32
-# In one input schema; more do not fit into `MAX_SCHEMA_BYTES`.
+# Schemas in one input schema; more do not fit into `MAX_SCHEMA_BYTES`.
 MAX_SCHEMAS = 10_000
 # The members that an agreement to a tool covers; the others (`_meta`, icons) are only displayed.
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -43,9 +43,9 @@ PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 
 @frozen
 class ToolDefinition:
-    """A server's tool as described to a model. `name` is the server's own name, `shown` the model's.
+    """A server's tool as described to a model. `name` is its name at the server, `shown` its name for the model.
 
-    `raw` is the definition as sent by the server, `sha256` its `tool_digest`.
+    `raw` is the definition as the server sent it, and `sha256` its `tool_digest`.
     """
 
     name: str
@@ -64,9 +64,9 @@ def tool_digest(raw: Mapping[str, Any]) -> str:
 def read_definitions(
     server: str, settings: McpServer, raw_tools: Iterable[Any]
 ) -> tuple[list[ToolDefinition], list[Diagnostic]]:
-    """The tools of one server that can be offered, sorted by shown name, and the reasons why the others cannot.
+    """Return the tools of one server that can be offered, sorted by shown name, and the reasons why the others cannot.
 
-    The code of a reason is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
+    The code of each reason is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
     """
     problems: list[Diagnostic] = []
     by_name: dict[str, ToolDefinition] = {}
@@ -82,7 +82,7 @@ def read_definitions(
             problems.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
             continue
         if definition.name in by_name:
-            why = "the server lists two tools of this name; the first one is used"
+            why = "the server lists two tools with this name; the first one is used"
             problems.append(Diagnostic("duplicate", why, path=definition.name))
         elif not is_wanted(settings, definition.name):
             problems.append(
@@ -97,7 +97,7 @@ def read_definitions(
             definition = replace(definition, shown=hashed_name(server, definition.name))
         if by_shown.setdefault(definition.shown, definition) is not definition:
             why = (
-                f"its name for the model, {definition.shown}, is that of {by_shown[definition.shown].name!r:.200}, too"
+                f"its name for the model, {definition.shown}, is also that of {by_shown[definition.shown].name!r:.200}"
             )
             problems.append(Diagnostic("duplicate", why, path=definition.name))
     return [by_shown[shown] for shown in sorted(by_shown)], problems
@@ -138,7 +138,7 @@ def shown_name(server: str, tool: str) -> str:
 
 
 def hashed_name(server: str, tool: str) -> str:
-    """A unique name: cut, with the first 8 hex digits of the SHA-256 of the full server and tool names appended."""
+    """A unique name: truncated, and ending with the first 8 hex digits of the SHA-256 of the full server and tool names."""
     digest = hashlib.sha256(f"{server}__{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_plain_name(server, tool)[: MAX_NAME_CHARS - 9]}_{digest}"
 
@@ -151,8 +151,8 @@ def _plain_name(server: str, tool: str) -> str:
 
 
 def clean_text(text: str, max_chars: int) -> str:
-    """An untrusted text without invisible characters, cut with a note of how much was removed."""
-    # Four times as many, because hidden characters that are removed do not count.
+    """An untrusted text without invisible characters; if longer than `max_chars`, it is cut there and a note is added."""
+    # Four times as many characters are examined, because removed invisible ones do not count.
     text = without_hidden(text[: max_chars * 4]).strip()
     if len(text) <= max_chars:
         return text
@@ -163,10 +163,12 @@ def clean_text(text: str, max_chars: int) -> str:
 
 
 def read_schema(schema: Any) -> dict[str, Any]:
-    """An input schema that endpoints accept: an object with properties. Raises ValueError if it cannot be repaired.
+    """Convert an input schema to one that endpoints accept: an object with properties.
+
+    Raises ValueError if it cannot be repaired.
 
     Repairs add a missing root type, remove keywords whose value has the wrong type (they have no effect), add missing
-    `items` to lists, and remove invisible characters from texts. A `pattern` becomes a note: endpoints refuse many
+    `items` to arrays, and remove invisible characters from texts. A `pattern` becomes a note: endpoints refuse many
     patterns, and the server checks it anyway.
     """
     if schema is None:
@@ -207,7 +209,7 @@ class _SchemaReader:
     """Reads the schemas in one input schema. A keyword that has no effect is read as None and omitted.
 
     `one`, `some` and `named_schemas` read the keywords whose value is a schema, a list of schemas, or a mapping of names to
-    schemas; `_KEYWORDS` assigns them.
+    schemas; `_KEYWORDS` maps each keyword to the method that reads it.
     """
 
     def __init__(self) -> None:
@@ -249,7 +251,7 @@ class _SchemaReader:
         return parts or None
 
     def _parts(self, value: list[Any]) -> list[Any]:
-        """The schemas of a list. An item that is not a schema becomes one that matches nothing, since references count."""
+        """Read a list of schemas. Any other item becomes a schema that matches nothing, because a `$ref` counts items."""
         return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
     def named_schemas(self, value: Any) -> Any:

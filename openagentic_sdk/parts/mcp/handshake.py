@@ -2,7 +2,7 @@
 
 A modern server answers `server/discover`. Anything else (an error of any code, silence, the end of the process) may come
 from a legacy server, which then receives `initialize`. Only a server that lists its versions and has none in common with us
-is refused permanently. A network failure is no evidence of either era.
+is refused permanently. A network failure is not evidence of either era.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ async def connect(
     era: Era | None = None,
     began: Callable[[McpSession], None] = lambda session: None,
 ) -> McpSession:
-    """Open a session with a server. `era` is the one that this server spoke before, and is tried first.
+    """Open a session with a server. If `era` is `legacy` (configured, or found before), the modern protocol is not tried.
 
-    `began` receives the session before it is open, so that the server's output can be shown meanwhile. There is no time
-    limit. Raises `McpError` after cleaning up.
+    `began` receives the session with a started program before it is open, so that the program's output can be shown
+    meanwhile. There is no time limit. Raises `McpError` after cleaning up.
     """
     if settings.kind != "stdio":
         session = McpSession(name, settings, roots)
@@ -70,7 +70,7 @@ async def connect(
 
 
 class _DiedOnProbe(Exception):
-    """The process ended after `server/discover`, as some legacy servers do."""
+    """The process ended after `server/discover`, as those of some legacy servers do."""
 
 
 async def _open_stdio(
@@ -173,7 +173,7 @@ async def _discover(session: McpSession, version: str) -> bool:
 
 
 async def _initialize(session: McpSession) -> None:
-    """Do the legacy handshake. Raises `McpError`."""
+    """Perform the legacy handshake. Raises `McpError`."""
     wire = session.wire
     assert wire is not None
     if isinstance(wire, HttpWire):
@@ -223,7 +223,7 @@ async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> No
                 session.listen()
                 return
         except HttpStatusError as refused:
-            # A missing login or a failing server is no evidence of the era.
+            # A missing login or a failing server is not evidence of the era.
             if refused.status in (401, 403) or refused.status >= 500:
                 raise
         if session.settings.era == "modern":

@@ -4,7 +4,7 @@ Modern servers keep no state between requests, and closing the answer cancels it
 session, send their own requests on a separate stream, and resume an answer whose stream broke. The oldest transport
 (2024-11-05) has one stream for all answers, which also gives the URL to POST to.
 
-Secrets are only in request headers. Redirects are followed only within the origin (`providers.wire.http`).
+Secrets are sent only in request headers. Redirects are followed only within the origin (`providers.wire.http`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _MAX_ERROR_BYTES = 64 * 1024
 # Each refusal may lead to a renewal or a login; a server that refuses every token would otherwise repeat that forever.
 _MAX_REFUSALS = 3
 _MANY_EVENTS = 32
-# The server determines how many requests it sends, and each answer to one is a POST of its own.
+# The server determines how many requests it sends, and each answer to one is a separate POST.
 _ANSWERS_AT_ONCE = 8
-# How long a server may take to accept a notification or an answer, and how many wait for that; the others are not sent.
+# How long a server may take to accept a notification or an answer, and how many may be pending; others are not sent.
 _ASIDE_S, _MAX_ASIDE = 30.0, 100
-# How often a broken stream is resumed, and the delay before that if the stream did not set one.
+# How often a broken stream is resumed, the delay before that if the stream set none, and the bounds of one that it set.
 _MAX_BREAKS, _RETRY_S, _MIN_RETRY_S, _MAX_RETRY_S = 2, 1.0, 0.05, 60.0
 _STREAM_AGAIN = Backoff(0.1, 30.0)
 _MEDIA = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -51,8 +51,8 @@ _copied: ContextVar[ParamHeaders | None] = ContextVar("mcp_param_headers", defau
 class HttpAuth(Protocol):
     """Authenticates requests to a server.
 
-    `headers` is called before every request; `refused` receives a 401 or 403 with its challenge, and returns whether to
-    send the request again.
+    `headers` is called before every request; `refused` is called with a 401 or 403 and its challenge, and returns whether
+    to send the request again.
     """
 
     async def headers(self) -> Mapping[str, str]: ...
@@ -61,7 +61,7 @@ class HttpAuth(Protocol):
 
 
 class HttpStatusError(McpError):
-    """An answer that is not JSON-RPC, so that only its status describes the error."""
+    """The server answered with an error status, and not with a JSON-RPC error that belongs to the request."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
         # A server behind a gateway may have acted before the gateway gave up.
@@ -74,7 +74,7 @@ class SessionGoneError(McpError):
 
 
 class HttpWire:
-    """The connection to a server, made by the first request. The handshake sets `version`."""
+    """The connection to a server, established by the first request. The handshake sets `version`."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class HttpWire:
 
     @asynccontextmanager
     async def copying(self, copied: ParamHeaders | None) -> AsyncIterator[None]:
-        """Repeat these arguments in the headers of requests sent within the context."""
+        """During the block, repeat these arguments in the headers of requests."""
         token = _copied.set(copied)
         try:
             yield
@@ -189,7 +189,7 @@ class HttpWire:
                 raise self._explained(error) from error
 
     async def _post_aside(self, line: bytes, message: Mapping[str, Any]) -> None:
-        """POST a notification or an answer, for which nobody waits; a server that does not accept it in time misses it."""
+        """POST a notification or an answer. It is dropped silently if too many are pending, or if the server is too slow."""
         task = asyncio.current_task()
         assert task is not None, "a peer sends in tasks"
         if len(self._aside) >= _MAX_ASIDE:
@@ -293,7 +293,7 @@ class HttpWire:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _read_stream(self, answer: HttpAnswer, request_id: Any) -> None:
-        """Read events up to the answer. A legacy stream that breaks is resumed after its last event."""
+        """Read events until the answer has arrived. A legacy stream that breaks is resumed after its last event."""
         stream, breaks = SSEDecoder(), 0
         if await self._read_events(answer, stream, request_id):
             return
@@ -318,7 +318,7 @@ class HttpWire:
         raise self._garbled("closed the stream before it answered")
 
     async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, request_id: Any) -> bool:
-        """Pass events to the peer; return True once one is the answer, False if the stream ended before."""
+        """Pass events to the peer; return True as soon as one is the answer, False if the stream ends first."""
         taken = 0
         try:
             while chunks := await answer.read():
@@ -363,7 +363,7 @@ class HttpWire:
                     breaks = 0
             except (ProviderError, OptionsError, McpError):
                 breaks += 1
-            # A server that ends each stream at once is asked less and less often, whatever `retry` it sends.
+            # A server that ends each stream immediately is asked less and less often, whatever `retry` it sends.
             is_empty = asyncio.get_running_loop().time() - began_at < _RETRY_S
             empty = empty + 1 if is_empty else 0
             await asyncio.sleep(max(_pause_s(stream), _STREAM_AGAIN.wait_s(empty) if empty > _MAX_BREAKS else 0.0))
@@ -413,12 +413,12 @@ class HttpWire:
             ours, theirs = urlsplit(self._url), urlsplit(url)
         except ValueError as error:
             raise McpError(
-                f"the server {self.name} requests messages at {endpoint!r:.200}, which is not a URL ({error})",
+                f"the server {self.name} expects messages at {endpoint!r:.200}, which is not a URL ({error})",
                 server=self.name,
             ) from error
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
             raise McpError(
-                f"the server {self.name} requests messages at {shown_url(url)}, which is on another host: nothing was sent "
+                f"the server {self.name} expects messages at {shown_url(url)}, which is on another host: nothing was sent "
                 "there",
                 server=self.name,
             )

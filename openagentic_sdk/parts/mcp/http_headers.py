@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# The parameter of each method that names its subject and is repeated in the header Mcp-Name.
+# For each method, the parameter that names its subject; it is repeated in the header Mcp-Name.
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ANNOTATION = "x-mcp-header"
 # The keywords besides `properties` that map names to schemas.
@@ -23,7 +23,7 @@ ParamHeaders = Mapping[tuple[str, ...], str]
 
 
 def encode_header_value(text: str) -> str:
-    """The text as a valid header value: unchanged, or as `=?base64?...?=` of its UTF-8."""
+    """Encode a text as a header value: unchanged if it is a valid one, else as `=?base64?...?=` of its UTF-8."""
     if re.fullmatch(_PLAIN, text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
@@ -58,7 +58,7 @@ def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders
 
 
 def param_headers(schema: Any) -> ParamHeaders:
-    """The arguments to repeat in headers for a tool. Raises ValueError with the reason for an invalid annotation."""
+    """The arguments of a tool to repeat in headers, by its input schema. Raises ValueError for an invalid annotation."""
     headers: dict[tuple[str, ...], str] = {}
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
@@ -77,7 +77,7 @@ def param_headers(schema: Any) -> ParamHeaders:
 
 
 def _annotations(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
-    """Every annotated schema with its path through `properties`, or None if another keyword is on the way to it."""
+    """Yield every annotated schema with its path through `properties`, or None if the path contains another keyword."""
     waiting: list[tuple[Any, tuple[str, ...] | None]] = [(schema, ())]
     while waiting:
         part, way = waiting.pop()

@@ -1,7 +1,7 @@
 """Time limits of requests, enforced by a single timer, since most requests end long before it fires.
 
-A request is given up after too long a silence, or after too long in total. The time that a person takes to answer the
-server's question counts towards neither.
+A request is abandoned if the server is silent for too long, or if the answer takes too long in total. The time that a
+person takes to answer the server's question counts towards neither.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PendingRequest(Generic[T]):
         self.ends_at = ends_at
         self._task = task
         self._context = copy_context()
-        # The task may have been cancelled by others before: only a count above this one is ours to withdraw.
+        # Others may already have cancelled the task: only a count above this one is ours to withdraw.
         self._before = task.cancelling()
         self._idle_s = idle_s
         self._heard_at = now
@@ -42,11 +42,11 @@ class PendingRequest(Generic[T]):
 
     @property
     def due(self) -> float | None:
-        """The time at which the request is given up unless the server sends something; None while a person is asked."""
+        """The time at which the request is abandoned unless the server sends something; None while a person is asked."""
         return None if self._asked_at is not None else min(self._heard_at + self._idle_s, self.ends_at)
 
     async def inside(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run the coroutine in the context of the request instead of the connection's."""
+        """Run the coroutine with the context variables of the request, instead of those of the connection."""
         return await asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     def hear(self, now: float) -> None:
@@ -67,7 +67,7 @@ class PendingRequest(Generic[T]):
             self._asked_at, self._heard_at = None, now
 
     def give_up(self, failure: BaseException | None = None) -> None:
-        """Wake the waiting task so that it raises `failure`, or a time-out if None."""
+        """Wake the waiting task so that it raises `failure`, or a timeout if `failure` is None."""
         if not self.is_late:
             self.is_late, self.failure = True, failure
             self._task.cancel()
@@ -81,7 +81,7 @@ class PendingRequest(Generic[T]):
             await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:
-        """Whether only `give_up` cancelled the task; if so, the cancellation is withdrawn."""
+        """Withdraw the cancellation by `give_up`; return whether there was one, and nobody else has cancelled the task."""
         return self.is_late and self._task.uncancel() <= self._before
 
 

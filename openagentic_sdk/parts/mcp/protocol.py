@@ -1,7 +1,7 @@
 """Constants of the Model Context Protocol: versions, member names, and this client's description of itself.
 
 Modern is 2026-07-28: every request is self-contained, with the client, the version and the client's capabilities in its
-`_meta`. Legacy is every earlier version: these are sent once, in `initialize`.
+`_meta`. Legacy is every earlier version, in which all of this is sent once, in `initialize`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
 URL_NEEDED = -32042
-# How much of an error message is examined, which may be as long as a line.
+# Only this much of an error message is examined, because it may be as long as a line.
 MAX_ERROR_CHARS = 8_000
 MAX_BATCH = 100
 LONG_BYTES = 1024 * 1024
@@ -46,7 +46,7 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 
 def versions_named(data: Any, member: str) -> list[str]:
-    """The strings in a list of versions that a server sent."""
+    """The strings in the list of versions that is this member of what a server sent."""
     return [version for version in as_list(as_mapping(data).get(member)) if isinstance(version, str)]
 
 
@@ -56,7 +56,7 @@ def newest_common(ours: tuple[str, ...], theirs: list[str]) -> str | None:
 
 
 def size_within(value: Any, room: int) -> int | None:
-    """The characters of all texts in a value, and eight for each value in it; None if that exceeds `room`."""
+    """The size of a value: the characters of all its strings, plus eight for each value; None if that exceeds `room`."""
     waiting, left = [value], room
     while waiting:
         part = waiting.pop()
@@ -72,7 +72,7 @@ def size_within(value: Any, room: int) -> int | None:
 
 
 def as_batch(whole: Any) -> list[Any]:
-    """The messages in a line or body: one, or, before 2025-06-18, a list of them; a list that is too long has none."""
+    """The messages in a line or body: one or, before 2025-06-18, a list of them; a list that is too long is ignored."""
     if not isinstance(whole, list):
         return [whole]
     return whole if len(whole) <= MAX_BATCH else []
@@ -87,7 +87,7 @@ def read_message(line: bytes, parse: Callable[[str], Any] = read_json) -> Any:
 
 
 def _read_patiently(text: str) -> Any:
-    """Like `read_json`, for a thread: that one lets no other thread run before it is done."""
+    """Like `read_json`, but slow and without blocking other threads. Raises ValueError if there are too many values."""
     if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     return _PATIENT.decode(text)
@@ -102,7 +102,7 @@ vars(_PATIENT)["scan_once"] = vars(json.scanner)["py_make_scanner"](_PATIENT)
 
 
 async def read_long_message(line: bytes) -> Any:
-    """Like `read_message`; one of more than `LONG_BYTES` is read in a thread, so that it does not block the event loop."""
+    """Like `read_message`; a line longer than `LONG_BYTES` is read in a thread, so that it does not block the event loop."""
     if len(line) <= LONG_BYTES:
         return read_message(line)
     return await run_in_thread(partial(read_message, line, _read_patiently), name="openagentic-mcp-read")

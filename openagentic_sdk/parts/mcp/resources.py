@@ -45,15 +45,15 @@ class Readable(Protocol):
 
 
 class ListResourcesTool(Tool):
-    """Returns `{"resources": [{"server", "uri", "name", ...}], "note"?}`; errors of servers are in the note."""
+    """A tool that lists resources: `{"resources": [{"server", "uri", "name", ...}], "note"?}`; the note contains errors."""
 
     name = "ListMcpResources"
     labels = ToolLabels(control=(), sink=False)
     description = (
-        "List what the MCP servers have to read: documents, records, files of theirs. An entry with a uri_template is a "
-        "family of resources: fill the braces in and read it."
+        "List the resources of the MCP servers: documents, records and files to read. An entry with a uri_template is a "
+        "family of resources: fill in the braces and read the result."
     )
-    input_schema = object_schema({"server": string("Only this server's; all servers' when left out")})
+    input_schema = object_schema({"server": string("List only this server's resources; default: all servers'")})
     effect = "read"  # names and addresses only
 
     def __init__(self, seats: Mapping[str, Readable]) -> None:
@@ -71,7 +71,7 @@ class ListResourcesTool(Tool):
                 try:
                     listed = as_mappings(await seat.list_all(method, member))
                 except McpError as error:
-                    # Many servers list resources and know no templates: their error says nothing to the model.
+                    # Many servers list resources but do not support templates: the model has no use for that error.
                     notes += [str(error)] if method == "resources/list" else []
                     continue
                 entries += [_entry(seat.name, one, key) for one in listed if isinstance(one.get(key), str)]
@@ -90,7 +90,7 @@ def _entry(server: str, one: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 class ReadResourceTool(Tool):
-    """Returns the resource's text; images and the like are attached."""
+    """A tool that reads a resource: the result is its text; images and the like are attached."""
 
     name = "ReadMcpResource"
     labels = ToolLabels(control=("server", "uri"), sink=True)
@@ -131,9 +131,9 @@ async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Con
 
 @frozen
 class PromptExpansion:
-    """What servers add to a prompt: text that replaces it, text after it, and parts (images and the like).
+    """The expansion of a prompt: text that replaces it, text to append to it, and parts (images and the like).
 
-    `sources` names where it came from.
+    `sources` names the origin of each addition.
     """
 
     instead: str | None = None
@@ -156,7 +156,7 @@ async def expand_prompt(
         sources = [f"MCP: prompt {called[2]} of {called[1]}"]
         return PromptExpansion(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
-    # A mention at the end of a sentence is followed by a sign that belongs to the sentence.
+    # A mention at the end of a sentence is followed by punctuation that belongs to the sentence.
     resources = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
     resources = [one for one in resources[:MAX_MENTIONS] if await permits(*one)]
     if not resources:
@@ -181,7 +181,7 @@ async def _ready(seat: Readable) -> Readable:
 
 
 async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
-    """The messages of a prompt as one text. Arguments are words in the prompt's own order, or `name=value`."""
+    """Request a prompt from a server. Its arguments in `text` are words in the prompt's own order, or `name=value`."""
     prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
     prompt = next((one for one in prompts if one.get("name") == name), None)
     if prompt is None:
@@ -191,7 +191,7 @@ async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
     needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
     try:
         words = shlex.split(text)
-    # An apostrophe in a sentence is no open quote.
+    # An apostrophe in a sentence is not an open quote.
     except ValueError:
         words = text.split()
     values: dict[str, str] = {}
@@ -203,7 +203,7 @@ async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
         else:
             free.append(word)
     open_ones = [name for name in parameters if name not in values]
-    if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, so that a sentence needs no quotes
+    if len(free) > len(open_ones) and open_ones:  # the last one gets the rest, so that a sentence needs no quotes
         free = [*free[: len(open_ones) - 1], " ".join(free[len(open_ones) - 1 :])]
     arguments = {**values, **dict(zip(open_ones, free, strict=False))}
     missing = [argument for argument in needed if argument not in arguments]

@@ -98,7 +98,7 @@ class Seat:
         return self._session is not None and capability in self._session.capabilities
 
     def waiting_words(self) -> str:
-        """What the start is waiting for, for display; empty once the server has connected or failed."""
+        """A description of what the start is waiting for; empty once the server has connected or failed."""
         if self._opening is None or self._opening.done():
             return ""
         wire = self._connecting and self._connecting.wire
@@ -110,7 +110,7 @@ class Seat:
     # --- start and end -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect, unless that is in progress or failed a moment ago."""
+        """Begin to connect, unless the server is connected or connecting, or the delay after a failure has not passed."""
         if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
             # A server that failed before is tried again, but the run does not wait for it again.
             self._begin(self.settings.wait_s if self._opening is None else 0.0)
@@ -121,7 +121,7 @@ class Seat:
         return self._opening
 
     async def ready(self) -> None:
-        """Wait for the server, at most for its connect timeout; read its tools again if they changed."""
+        """Wait for the server, no longer than its connect timeout; read its tools again if they have changed."""
         opening, session = self._opening, self._session
         if opening is not None and not opening.done():
             await self._wait(opening)
@@ -280,11 +280,11 @@ class Seat:
             self._say("changed")
 
     def _definitions(self, raws: Sequence[Any]) -> tuple[list[ToolDefinition], list[Diagnostic]]:
-        """The definitions of the tools that somebody agreed to and that can be offered, and why the others are not."""
+        """The definitions of the tools that can be offered (if pinned, only agreed ones), and why the others are not."""
         withheld: list[Diagnostic] = []
         fitting: list[Any] = []
         for raw in raws:
-            # Before anything else reads it: the digest of a long one would block every thread.
+            # Before anything else reads it: computing the digest of a long definition would block every thread.
             if size_within(raw, MAX_DEFINITION_SIZE) is not None:
                 fitting.append(raw)
                 continue
@@ -301,7 +301,7 @@ class Seat:
     def _with_headers(
         self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]
     ) -> list[ToolDefinition]:
-        """The definitions whose headers can be sent, over modern HTTP; the headers are remembered for calls."""
+        """The definitions whose headers can be sent, and store these headers for calls; all, unless over modern HTTP."""
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)
@@ -371,7 +371,7 @@ class Seat:
     async def _with_copied(
         self, session: McpSession, tool_name: str, calling: Awaitable[Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """Make a call over HTTP, with the arguments in headers that the tool's definition requires."""
+        """Make a call over HTTP, and repeat in headers the arguments that the tool's definition names."""
         assert isinstance(session.wire, HttpWire)
         async with session.wire.copying(self._copied.get(tool_name)):
             return await calling
@@ -391,7 +391,7 @@ class Seat:
         return await make(await self.session())
 
     async def _may_ask_again(self, session: McpSession, error: McpError, hooks: RequestHooks, effect: Effect) -> bool:
-        """Whether repeating the request is useful and permitted."""
+        """Prepare for repeating the request; return whether that is useful and permitted."""
         if isinstance(error, SessionGoneError):
             await again(session)
             return True
@@ -408,10 +408,10 @@ class Seat:
         return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
 
     async def ask(self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None) -> Mapping[str, Any]:
-        """Send a request that changes nothing, once more if the connection broke. Raises `McpError`."""
+        """Send a request that changes nothing, and once more if the connection broke. Raises `McpError`."""
         request_hooks = hooks or RequestHooks()
         return await self._twice(lambda session: session.call(method, params, request_hooks), request_hooks, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:
-        """A list from the server, possibly incomplete. Raises `McpError`."""
+        """Request a list from the server, which may be incomplete. Raises `McpError`."""
         return (await (await self.session()).list_all(method, member))[0]

@@ -1,7 +1,7 @@
 """The configuration of an MCP server: one frozen value, created in code or read from an entry of a `.mcp.json`.
 
-Nothing is expanded, resolved or started here. Every instance is usable: an invalid value raises `OptionsError` that names
-the field and, if known, the server.
+Nothing is expanded, resolved or started here. Every instance is usable: an invalid value raises an `OptionsError` that
+names the field and, if known, the server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CALL_TIMEOUT_S = 3600.0
 # The wait for a launcher that may be installing: ending it during the installation leaves a broken cache.
 INSTALL_TIMEOUT_S = 300.0
 _LAUNCHERS = frozenset(("npx", "uvx", "bunx", "pnpx", "pipx", "npm", "uv", "docker", "podman", "dnx"))
-# Distinguish a call's limit in seconds from milliseconds: nobody wants to wait three hours, or less than a second.
+# Distinguish a call's limit in seconds from one in milliseconds: nobody wants to wait for hours, or for less than a second.
 _MOST_SECONDS, _LEAST_MILLISECONDS = 10_000, 1_000
 
 TransportKind = Literal["stdio", "http", "sse", "tools"]
@@ -164,7 +164,7 @@ class McpServer:
 
     @property
     def launcher(self) -> str:
-        """The program that may have to install the server first; empty if none exists."""
+        """The program that may have to install the server first; empty if there is none."""
         program = os.path.basename(self.command or "").partition(".")[0]
         return program if program in _LAUNCHERS else ""
 
@@ -211,8 +211,8 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
     """Read an entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
 
     Times are in seconds, except `timeout` with `in_milliseconds`, for files that Claude Code reads in that unit. Without
-    `type`, it is stdio, or http if there is a `url` and no `command`. Raises `OptionsError` that names the server, also for
-    an unknown key, since it may be a limit.
+    `type`, it is stdio, or http if there is a `url` and no `command`. Raises an `OptionsError` that names the server, even
+    for an unknown key, since it may be a limit.
     """
     try:
         if not isinstance(entry, Mapping):
@@ -254,7 +254,7 @@ def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
 
 
 def _check_texts(key: str, value: Any) -> None:
-    """Raise `OptionsError` that names, without its value, a member of `env` or `headers` that is not a string."""
+    """Raise an `OptionsError` that names, without its value, a member of `env` or `headers` that is not a string."""
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
             raise OptionsError(
@@ -263,7 +263,7 @@ def _check_texts(key: str, value: Any) -> None:
 
 
 def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
-    """A server's text with possible secrets from its configuration masked, which it may repeat; paths are not masked."""
+    """Mask secrets from a server's configuration, and all variables except absolute paths, in a text that it sent."""
     values = {**settings.env, **settings.secrets, **(more or {})}
     maskable = {name: value for name, value in values.items() if not value.startswith("/")}
     return Redactor({**maskable, **secrets_in(settings)})(text)
@@ -272,7 +272,7 @@ def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None 
 def secrets_in(settings: McpServer) -> dict[str, str]:
     """The secrets in a server's configuration, each with a name.
 
-    Every header value is one, with and without the word before it; so are environment values whose name suggests a secret.
+    Every header value is one, as a whole and its last word alone; so are environment values whose name suggests a secret.
     """
     secrets = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
     for name, value in settings.headers.items():
@@ -284,7 +284,7 @@ def secrets_in(settings: McpServer) -> dict[str, str]:
 
 
 def read_servers(servers: Any) -> dict[str, McpServer]:
-    """Check the value of `OpenAgenticOptions.mcp_servers`. Raises `OptionsError`."""
+    """Check the value of `OpenAgenticOptions.mcp_servers`, and return the servers by name. Raises `OptionsError`."""
     if not isinstance(servers, Mapping):
         raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
     by_name: dict[str, McpServer] = {}

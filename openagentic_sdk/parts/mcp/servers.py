@@ -1,4 +1,4 @@
-"""The MCP servers of a run: started concurrently, monitored, queried again after changes, closed with their last user.
+"""The MCP servers of a run: started concurrently, monitored, queried again after changes, closed after their last user.
 
 A server never ends a run. A slow one delays the first request by at most its connect timeout and may connect later; the
 failure of one is an event; one that dies is restarted when it is next needed. The run sees changes only when it asks,
@@ -84,14 +84,14 @@ class Servers:
         return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
-        """One event for each server that changed since `seen`, which is updated."""
+        """One event for each server that changed since `seen`, which is updated; if it is empty, also for those pending."""
         news = [] if seen else list(self._pending)
         news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
         seen.update({seat.name: seat.changes for seat in self._seats.values()})
         return news
 
     def held_definition(self, tool: str) -> tuple[str, str] | None:
-        """The server of a tool and the digest of its definition; None if pins hold it to one, or nothing is to hold it."""
+        """The server of a tool and the digest of its definition; None unless it is a server's tool whose `pin` is None."""
         for seat in self._seats.values():
             for each in seat.tools:
                 if each.name == tool and isinstance(each, RemoteTool) and seat.settings.pin is None:
@@ -103,5 +103,5 @@ class Servers:
         return {name: seat.event for name, seat in self._seats.items()}
 
     async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> PromptExpansion | None:
-        """What the servers add to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
+        """Expand a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
         return await expand_prompt(text, self._seats, permits)

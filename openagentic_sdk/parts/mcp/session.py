@@ -1,4 +1,4 @@
-"""A session with one server: requests with time limits, the server's own requests, and lists of any length.
+"""A session with one server: requests with time limits, the server's own requests, and paginated lists.
 
 The handshake has determined the era (`handshake`). The time limits are in `patience`: the longest silence, which any
 progress ends, and the longest total time; waiting for a person to answer the server's question counts towards neither.
@@ -47,7 +47,7 @@ OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
 @frozen
 class RequestHooks:
-    """What a request can do before its result: report progress, and ask a person."""
+    """The callbacks for progress and for questions to a person that precede a request's result; None if not wanted."""
 
     on_progress: OnProgress | None = None
     ask: AskText | None = None
@@ -69,7 +69,7 @@ _current: ContextVar[PendingRequest[RequestHooks] | None] = ContextVar("mcp_requ
 
 @frozen
 class InputRound:
-    """A call that a modern server answered with questions: the state to send back, and the questions."""
+    """A call that a modern server answered with questions: the state to send back, the questions, and the round."""
 
     state: Any
     requests: Mapping[str, Any]
@@ -101,7 +101,7 @@ class McpSession:
 
     @property
     def lost(self) -> McpError | None:
-        """Why the connection is lost, None if it is not."""
+        """The reason why the connection is lost; None if it is not."""
         return McpError(f"{self.name} is not connected", server=self.name) if self.wire is None else self.wire.lost
 
     def make_peer(self, send: Callable[[bytes], Any]) -> Peer:
@@ -154,7 +154,7 @@ class McpSession:
         try:
             result = await wire.peer.request(method, params)
         except asyncio.CancelledError:
-            # First, whoever cancelled: a person must not be asked on behalf of a call that no longer waits.
+            # First, no matter who cancelled: a person must not be asked on behalf of a call that no longer waits.
             await waiting.end_helpers()
             if waiting.was_given_up():
                 raise waiting.failure or self._too_late(method, waiting) from None
@@ -224,7 +224,7 @@ class McpSession:
             at = InputRound(result.get("requestState"), requests, rounds)
 
     async def _answers(self, at: InputRound, hooks: RequestHooks) -> dict[str, Any]:
-        """The parameters to repeat a call with: the answers under the server's keys, and its state unchanged."""
+        """Answer the questions; return the parameters to add to the repeated call: answers by key, and unchanged state."""
         state = {} if at.state is None else {"requestState": at.state}
         if not at.requests:
             await asyncio.sleep(_ASK_AGAIN.wait_s(at.rounds))  # the server only wants the call repeated
@@ -290,7 +290,7 @@ class McpSession:
             self.wire.take_stray(reason, line)
 
     def listen(self) -> None:
-        """Subscribe to list changes if the server announces them, on a separate stream or by a long-lived request."""
+        """Listen for list changes: on a legacy HTTP server's stream or, if a modern server offers it, by a long request."""
         wire = self.wire
         subscriptions = {
             f"{kind}ListChanged": True
@@ -315,7 +315,7 @@ class McpSession:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_all(self, method: str, member: str) -> tuple[list[Any], str]:
-        """All entries of a paginated list, at most `MAX_LISTED`, and why it is incomplete ("" if it is complete).
+        """Request a paginated list; return up to `MAX_LISTED` entries, and why they are incomplete ("" if they are not).
 
         An empty cursor is a valid one. Raises `McpError` if the first page fails.
         """
@@ -336,14 +336,14 @@ class McpSession:
             fitting, room = await run_in_thread(measure, name="openagentic-mcp-read") if is_long else measure()
             entries += fitting
             if len(fitting) < len(listed):
-                return entries, f"{method} gives more than {MAX_LISTED_SIZE:,} characters: the rest is omitted"
+                return entries, f"{method} returned more than {MAX_LISTED_SIZE:,} characters: the rest is omitted"
             if len(entries) > MAX_LISTED:
-                return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is omitted"
+                return entries[:MAX_LISTED], f"{method} returned more than {MAX_LISTED} entries: the rest is omitted"
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str):
                 return entries, ""
             if cursor in cursors:
-                return entries, f"{method} leads in a circle: cursor {cursor!r:.60} came twice"
+                return entries, f"{method} does not end: it returned the cursor {cursor!r:.60} twice"
             cursors.add(cursor)
             params = {"cursor": cursor}
         return entries, f"{method} has more than {MAX_PAGES} pages: the rest is omitted"

@@ -55,7 +55,7 @@ def server_environment(settings: McpServer, project_dir: str, host: Mapping[str,
 
 
 class StdioWire:
-    """A running server. `peer` communicates over it; `on_lost` is called once with the reason if it ends on its own."""
+    """A running server. `peer` communicates with it; `on_lost` is called once with the reason if it ends on its own."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class StdioWire:
         self._settings = settings
         self._on_lost = on_lost
         self._lines = Lines(MAX_LINE_BYTES)
-        # Lines that are read and not taken; nothing is read meanwhile. `_reading` takes a long one.
+        # Lines that have been read and not yet passed on; reading is paused meanwhile. `_reading` parses a long one.
         self._waiting: deque[bytes | None] = deque()
         self._is_paused = False
         self._reading: asyncio.Task[None] | None = None
@@ -160,7 +160,7 @@ class StdioWire:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _read_output(self) -> bool:
-        """Read a chunk of its output; return whether there was one."""
+        """Read a chunk of the server's output; return whether there was one."""
         data = self._read("out")
         if data:
             self._waiting.extend(self._lines.feed(data))
@@ -170,7 +170,7 @@ class StdioWire:
         return bool(data)
 
     def _take_lines(self) -> None:
-        """Take the lines that wait, or as many as do not block the event loop: then reading stops until all are taken."""
+        """Pass on the waiting lines, or as many as do not block the event loop; reading is paused while some remain."""
         for _ in range(min(len(self._waiting), _LINES_AT_ONCE)):
             line = self._waiting.popleft()
             if line is not None and len(line) > LONG_BYTES:
@@ -215,7 +215,7 @@ class StdioWire:
         self.take_stray("it is not a message", line)
 
     def _read_stderr(self) -> bool:
-        """Read a chunk of its standard error; return whether there was one."""
+        """Read a chunk of the server's standard error; return whether there was one."""
         data = self._read("err")
         if data:
             self._stderr += data
@@ -274,7 +274,7 @@ class StdioWire:
             self._lose(f"wrote more than {MAX_STRAYS} lines that are not messages")
 
     def last_words(self) -> str:
-        """The end of its standard error and its first stray line, masked, to append to an error message."""
+        """The end of the server's standard error and its first stray line, masked, to append to an error message."""
         tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
         words = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
@@ -313,7 +313,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _find_program(settings: McpServer, cwd: str, path: str) -> tuple[str, str | None]:
-    """The server's folder and its program: as given, relative to that folder, or in an absolute folder of PATH."""
+    """The server's folder, and its program: a path relative to it, or found in an absolute folder of PATH (else None)."""
     folder, command = os.path.join(cwd, os.path.expanduser(settings.cwd or "")), str(settings.command)
     if os.sep in command:
         return folder, os.path.join(folder, os.path.expanduser(command))

@@ -53,7 +53,7 @@ class RemoteTool(Tool):
         self._seat = seat
 
     def unchecked(self) -> dict[str, list[str]]:
-        """The schema's constraints that are not checked here; the server may check them."""
+        """The schema's constraints that are not checked here, as a field of the log; the server may check them."""
         problems = compiled(self.input_schema).problems
         return {"unchecked": problems} if problems else {}
 
@@ -66,9 +66,9 @@ class RemoteTool(Tool):
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """Continue a call that was parked because the server's question had to wait for a person.
 
-        A modern server keeps no state in between and determines what to send again. A legacy one has forgotten the call: it
-        is repeated from its start, since the person who answered wanted it to continue. A tool whose definition changed
-        meanwhile is not called: nobody agreed to that one.
+        A modern server keeps no state between requests and has specified what to send again. A legacy one has forgotten the
+        call: it is repeated from its start, since the person who answered wanted it to continue. A tool whose definition
+        has changed since is not called, because nobody has agreed to the new one.
         """
         events = ctx.services.get(SessionLog).events()
         called = definition_at(events, self.name, call.seq)
@@ -92,7 +92,7 @@ class RemoteTool(Tool):
 
 
 class OwnTool(Tool):
-    """A tool of this process under a server's name."""
+    """A tool of this process, offered under a server's name."""
 
     def __init__(self, server: str, inner: BareTool, settings: McpServer) -> None:
         self.name = shown_name(server, inner.name)

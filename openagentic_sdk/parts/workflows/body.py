@@ -25,7 +25,7 @@ GUARD: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar("GU
 
 
 class Restart(BaseException):
-    """The body ends its history and starts again with these arguments; a body's `except Exception` does not catch it."""
+    """Raised by a body to end its history and start over with these arguments; `except Exception` does not catch it."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__("the workflow restarts")
@@ -33,7 +33,7 @@ class Restart(BaseException):
 
 
 class Promise(Generic[R]):
-    """Something that a body may wait for. `begin` is called when it starts to wait, `cancel` when it no longer does."""
+    """Something that a body may wait for. `begin` is called when the body starts to wait, `cancel` when it stops waiting."""
 
     def __init__(self, body: FlowBody) -> None:
         self.body = body
@@ -52,7 +52,7 @@ class Promise(Generic[R]):
         return self.result()
 
     def result(self) -> R:
-        """The value. Raises its error if it failed."""
+        """Return the value, or raise the error that it ended with."""
         if self.error is not None:
             raise self.error
         return cast(R, self._value)
@@ -68,7 +68,7 @@ class Promise(Generic[R]):
             wake()
 
     def when_done(self, wake: Callable[[], object]) -> None:
-        """Call `wake` at the end, or now if it has already ended."""
+        """Call `wake` when this promise ends, or now if it has already ended."""
         if self.is_done:
             wake()
         else:
@@ -164,7 +164,7 @@ def _take_error(future: Future[Any]) -> None:
 
 
 def _explained(failure: BaseException) -> BaseException:
-    """The failure of a body. Those of asyncio, which finds no task there, get a way out."""
+    """The error for a body's failure. For one of asyncio, which finds no task there, it names alternatives."""
     place = failure.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -181,7 +181,10 @@ def _explained(failure: BaseException) -> BaseException:
 
 
 class Together(Promise[list[Any]]):
-    """Several concurrent promises, at most `limit` at a time; the first failure cancels the others."""
+    """Several concurrent promises, at most `limit` at a time.
+
+    The first failure cancels the others; with `keeps_errors`, failures are results instead.
+    """
 
     def __init__(
         self, body: FlowBody, path: str, members: Sequence[Awaitable[Any]], limit: int | None, keeps_errors: bool
@@ -232,7 +235,7 @@ class Together(Promise[list[Any]]):
 
     def _branch(self, each: Awaitable[Any]) -> Branch:
         if not iscoroutine(each):
-            raise WorkflowError(f"flow.gather() takes steps and coroutines, not {shown(each)}")
+            raise WorkflowError(f"flow.gather() accepts steps and coroutines, not {shown(each)}")
         return Branch(self.body, each, f"{self._path}-{len(self._begun) + 1}-")
 
     def _take(self, member: Promise[Any]) -> None:
@@ -278,7 +281,7 @@ class FlowBody:
 
     `ready` are the branches that can continue, `current` is the one being advanced, `works` are all unfinished coroutines.
     `step_places` maps the numbers of the steps created to their places in the code, `idle` maps promises that were created
-    and not awaited so far to their names.
+    and have not been awaited yet to their names.
     """
 
     def __init__(self) -> None:
@@ -295,7 +298,7 @@ class FlowBody:
             self.ready.popleft().advance()
 
     def close(self) -> None:
-        """Drop all coroutines where they are: a parked run continues from its log. No further step can be created."""
+        """Close all coroutines where they are: a parked run continues from its log. No further step can be created."""
         self.ready.clear()
         for work in self.works:
             with suppress(Exception, CancelledError):  # its next run repeats whatever the body does now

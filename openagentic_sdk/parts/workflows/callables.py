@@ -1,4 +1,4 @@
-"""Use any callable as a step: all arguments have names, including those that callers can only pass by position."""
+"""Use any callable as a step, with a name for each argument, even one that callers can only pass by position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANY_ARGUMENTS = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Paramet
 
 
 def name_of_callable(function: Any) -> str:
-    """The name of a step that calls it."""
+    """The name of a step that calls this function."""
     called = inside_partials(function)
     return str(getattr(called, "__name__", type(called).__name__)).strip("<>")
 
@@ -33,7 +33,7 @@ def signature_of(function: Any) -> Signature:
 
 
 def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, or an equivalent one that takes all arguments by name: `*args` as a list, `**kwargs` as a dict."""
+    """The function, or an equivalent that accepts all arguments by name: `*args` as a list, `**kwargs` as a dict."""
     signature = signature_of(function)
     if not _has_unnamed(signature):
         return function

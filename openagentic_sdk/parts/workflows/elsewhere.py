@@ -1,6 +1,6 @@
-"""Run agents and workflows of a workflow elsewhere: in a service with queues, limits and hosts of its own.
+"""Run the agents and workflows that a workflow starts elsewhere: in a service with its own queues, limits and hosts.
 
-Each takes two steps: one enqueues the run, once, and one waits for its end as for any event. Without such a service, the
+Each needs two steps: one enqueues the run, once, and one waits for its end as for any event. Without such a service, the
 first step runs it in place, so the same code also works without one.
 """
 
@@ -37,9 +37,7 @@ class RunsElsewhere:
         raise NotImplementedError
 
     async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The end of a run (`stop_reason`, `text`, `error`), by its log and by the event's `payload`; None while it
-        runs.
-        """
+        """The end of a run (`stop_reason`, `text`, `error`) by its log and the event's `payload`; None while it runs."""
         raise NotImplementedError
 
     async def cancel(self, run_id: int) -> None:
@@ -48,7 +46,7 @@ class RunsElsewhere:
 
 
 def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
-    """The service of a run, or of the nearest run that it is inside."""
+    """The service of a run, or else of the nearest run around it; None if there is none."""
     while run is not None:
         if (service := run.parts.services.find(RunsElsewhere)) is not None:
             return service
@@ -59,7 +57,7 @@ def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
 async def run_elsewhere(
     make: Callable[[StepPlan], Step], run: Run, name: str, prompt: str, where: Placement, in_place: Work
 ) -> str:
-    """The answer of the agent or workflow with that name. Raises `StepFailedError` if it did not end by itself."""
+    """Run the agent or workflow with that name; return its answer. Raises `StepFailedError` if it ended in another way."""
 
     async def place(input: Mapping[str, Any], ctx: ToolContext) -> Any:
         service = runs_elsewhere(run)
@@ -94,7 +92,7 @@ def _event(placed: Step) -> str:
 
 
 def _starts_before(run: Run, step: Step) -> int:
-    """The number of runs that earlier attempts of this step have started: `retry_step` asks for another one."""
+    """The number of runs that earlier attempts of this step have started: `retry_step` requires another one."""
     steps = run.view.fold(StepsFold)
     records = map(steps.find, (step.number, *(f"{step.number}_{attempt}" for attempt in range(2, step.attempt))))
     results = (record.result for record in records if record is not None)
@@ -102,7 +100,7 @@ def _starts_before(run: Run, step: Step) -> int:
 
 
 async def _end(make: Callable[[StepPlan], Step], run: Run, record: Mapping[str, Any], event: str) -> Mapping[str, Any]:
-    """Wait until a run is over, checking as often as necessary."""
+    """Wait until a run has ended, checking as often as necessary; return its end."""
 
     async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         arrival = waiting.event

@@ -1,4 +1,4 @@
-"""The steps of a workflow in its log, including those that a checkpoint has in place of the log."""
+"""The steps of a workflow in its log, including those that a checkpoint contains in place of their events."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def is_final(stop_reason: str, message: str | None) -> bool:
 class StepsFold(Fold):
     """The fold over a workflow's log.
 
-    `calls` are those of the current history, by id. `prompt` has its arguments and is the event `prompt_seq`, `taken` are
-    the numbers of the external events that it received, `published` are its published values by name, `ended` is how it
-    ended; `finished` counts the steps that have ended since the last cut.
+    `calls` are those of the current history, by id. `prompt` is the text that contains the arguments, and `prompt_seq` its
+    event. `taken` are the numbers of the external events that the workflow received, `published` its published values by
+    name, and `ended` its end. `finished` counts the steps that have ended since the last cut.
     """
 
     name = "workflow_steps"
@@ -103,7 +103,7 @@ class StepsFold(Fold):
                 self._rewind(event.to_seq)
 
     def _rewind(self, to_seq: int) -> None:
-        """Forget what was undone; a call that was made before that event, and ended after it, is open again."""
+        """Forget what was undone; a call that was made up to that event and ended after it is open again."""
         # The steps from a checkpoint are expanded to records, because the rewind may remove some of them.
         self.calls = {call_id: call for call_id in self.ids() if (call := self.find(call_id)) is not None}
         self._kept = {}
@@ -121,7 +121,7 @@ class StepsFold(Fold):
                 self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Calls that have not ended, whose results may still arrive, and the end."""
+        """Yield the numbers of the events of calls that have not ended, whose results may still arrive, and of the end."""
         if self.ended is not None:
             yield self.ended.seq or 0
         for record in self.calls.values():

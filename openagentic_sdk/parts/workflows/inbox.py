@@ -52,7 +52,7 @@ from ...sessions.seal import Seal
 from ..masking import environment_redactor, mask_value
 from .fold import CANCELLED, StepsFold, is_final
 
-# The part state that a parked workflow leaves in its log, and the notice of an event that arrives then.
+# The part state that a parked workflow leaves in its log, and the notice of an event that arrives while it is parked.
 PARKED = "workflow"
 ARRIVED = "workflow.event"
 CANCEL = "workflow.cancel"
@@ -131,8 +131,7 @@ def deliver(
                 continue
             with suppress(SessionLockedError):  # the run that holds it checks the inbox before it parks
                 store.append_event(above, notice)
-    # Without an id of the caller's, nothing stored means that the first attempt had stored it, and only its response was
-    # lost.
+    # If the caller gave no id and nothing was stored, the first attempt had stored it, and only its response was lost.
     return bool(stored_events) or event_id is None
 
 
@@ -158,7 +157,7 @@ def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> boo
 
 
 def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
-    """Deliver as soon as nobody else is delivering, or replace whoever is: it takes milliseconds, unless a process hangs."""
+    """Deliver as soon as nobody else does. That takes milliseconds: whoever takes much longer hangs, and is replaced."""
     for wait_s in islice(_BUSY.waits(), 200):
         try:
             return deliver_once(False)
@@ -168,7 +167,7 @@ def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
 
 
 class WorkflowInbox:
-    """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, those of this installation."""
+    """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, this installation's events."""
 
     def __init__(self, session_id: str, *, reads: bool) -> None:
         self.ids: set[str | None] = set()
@@ -181,8 +180,8 @@ class WorkflowInbox:
     def catch_up(self, store: SessionStore, seal: Seal) -> Authority:
         """Read the events that were added, and return the authority that signs the next one.
 
-        The newest event of the last time is checked again, with the present key: if an erasure signed the log again, or
-        another session has this name now, everything is read again. Raises `SessionNotFoundError`.
+        The newest event read before is verified again, with the present key; if that fails, because an erasure signed the
+        log anew or another session has this name now, everything is read again. Raises `SessionNotFoundError`.
         """
         authority = Authority(self._session_id, seal)
         events = store.iter_events(self._session_id, after_seq=self._seq)
@@ -217,15 +216,15 @@ class WorkflowInbox:
 
 _INBOXES: WeakKeyDictionary[SessionStore, OrderedDict[str, WorkflowInbox]] = WeakKeyDictionary()
 _MAX_INBOXES = 64
-# For the table alone. The writer of an inbox's session keeps other threads away from that inbox, and no store is called
-# while this is locked.
+# Protects only the table. The writer of an inbox's session keeps other threads away from that inbox, and no store is
+# called while this is locked.
 _LOCK = Lock()
 
 
 def _deliver_once(
     store: SessionStore, session_id: str, event: UserMessage, seal: Seal, replaces_holder: bool
 ) -> list[Event]:
-    """Store an event in the inbox, signed; nothing if it has one with this id. Raises like `append_events`."""
+    """Store an event in the inbox, signed, unless one has its id; return what was stored. Raises like `append_events`."""
     with _LOCK:
         inboxes = _INBOXES.setdefault(store, OrderedDict())
         inbox = inboxes.setdefault(session_id, WorkflowInbox(session_id, reads=False))
@@ -238,7 +237,7 @@ def _deliver_once(
 
 
 def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Delivered]:
-    """All events that this installation stored for a workflow, in order."""
+    """Read all events that this installation stored for a workflow, in order."""
     inbox = WorkflowInbox(session_id, reads=True)
     with suppress(SessionNotFoundError):
         inbox.catch_up(store, seal)
@@ -266,8 +265,8 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionV
 
 
 def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
-    """A session, and the sessions that it is inside."""
-    # Metadata is not signed: a forged parent could close a circle.
+    """Yield a session, then each session that it is inside, from the innermost."""
+    # Metadata is not signed: a forged parent could create a cycle.
     seen: set[str] = set()
     while session_id and session_id not in seen:
         seen.add(session_id)
@@ -277,7 +276,7 @@ def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
 
 @frozen
 class Park:
-    """How a workflow has parked: the `seq` of its end, the time at which it continues by itself, and its waiting steps."""
+    """A parked workflow: the `seq` of its end, the time at which it continues by itself, and its waiting steps."""
 
     seq: int
     wake_at: float | None
@@ -285,7 +284,7 @@ class Park:
 
     @classmethod
     def read(cls, store: SessionStore, session_id: str) -> Park | None:
-        """How the workflow of a session has parked; None if it is running or has ended, and for other sessions."""
+        """Read how the workflow of a session has parked; None if it is running or has ended, and for other sessions."""
         parked_data: Mapping[str, Any] | None = None
         park: Park | None = None
         for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _LOOKED_AT)):

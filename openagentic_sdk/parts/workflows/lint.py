@@ -40,7 +40,7 @@ _MAX_WHOLE_BYTES = 1 << 18  # a longer file is parsed without its tables
 
 @frozen
 class LintFinding:
-    """One finding. `line` and `column` count from 1; `function` contains it, `workflow` is the body that calls it."""
+    """One finding. `line` and `column` count from 1; `function` contains it, and `workflow` is the body that calls it."""
 
     path: str
     line: int
@@ -70,7 +70,7 @@ class _LintRule:
     does: str
     instead: str
     arguments: int = 0
-    """A call with at least this many arguments is harmless; 0: a call without any."""
+    """A call with at least this many arguments is harmless; 0 means that no call is."""
 
 
 def _read_rules(table: Sequence[Mapping[str, Any]]) -> tuple[dict[str, _LintRule | None], dict[str, _LintRule]]:
@@ -104,7 +104,7 @@ KINDS = frozenset({"order", *(rule.kind for rule in _CALLS.values() if rule)})
 
 
 def _rule_for(name: str, arguments: int) -> _LintRule | None:
-    """The rule against a call of this name: its own, or that of the longest prefix of the name that has one."""
+    """The rule against a call of this name: its own, or that of its longest prefix with a rule; None if it is harmless."""
     rule, head = _CALLS.get(name), name
     while name not in _CALLS and "." in head:
         head, _, tail = head.rpartition(".")
@@ -173,7 +173,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
 
 
 def _files_below(path: Path) -> Iterator[Path]:
-    """The file itself, or the Python files in a folder except hidden ones, environments and installed packages."""
+    """Yield the file itself, or a folder's Python files except those in hidden folders, environments and packages."""
     if not path.exists():
         raise OptionsError(f"{str(path)!r} does not exist: name a Python file or a folder")
     if not path.is_dir():
@@ -220,7 +220,7 @@ class _Module:
         text = io.TextIOWrapper(io.BytesIO(source), encoding).read()
         # Not `splitlines`, which also splits at form feeds and U+2028: the numbers would differ from those of `ast`.
         self._lines = text.split("\n")
-        if not is_whole and (_NAMES.search(text) or not text.isascii()):  # which Python compares in normal form
+        if not is_whole and (_NAMES.search(text) or not text.isascii()):  # whose names Python normalizes
             self._tree = ast.parse(without_tables(text), path)
         self._findings: dict[tuple[int, int, str], LintFinding] = {}
         self._allowed = {
@@ -230,12 +230,12 @@ class _Module:
         }
 
     def check(self) -> list[LintFinding]:
-        """All findings, in the order of the file."""
+        """Check the module; return all findings, in the order of the file."""
         self._discover(self._tree.body, _Scope(), None)
         for line, kinds in self._allowed.items():
             for kind in sorted(kinds - KINDS):
                 kind_names = ", ".join(sorted(KINDS))
-                message = f"there is no kind {kind!r} to allow: there are {kind_names}"
+                message = f"there is no kind {kind!r} to allow: the kinds are {kind_names}"
                 self._findings[line, 1, message] = LintFinding(self.path, line, 1, "allow", message)
         return [self._findings[key] for key in sorted(self._findings)]
 
@@ -270,7 +270,7 @@ class _Module:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_FunctionNode | ast.ClassDef]:
-    """The functions and classes that these statements define, also in `if`, `try` etc., without those nested in them."""
+    """Yield the functions and classes that these statements define, even in `if`, `try` etc., but not those inside them."""
     for statement in body:
         if isinstance(statement, _FunctionNode | ast.ClassDef):
             yield statement
@@ -377,7 +377,7 @@ class _Body(ast.NodeVisitor):
         return _MADE_BY.get(f"{base}.{attr}", f"{base}.{attr}") if attr == "parent" else f"{base}.{attr}"
 
     def _member(self, owner: _Local, name: str, depth: int) -> _Local | None:
-        """A method of a class of this file, or of its bases in this file."""
+        """A method of a class of this file, or of its bases in this file; None if there is none."""
         if not isinstance(owner.node, ast.ClassDef) or depth > 20:
             return None
         for node in _definitions(owner.node.body):
@@ -593,9 +593,7 @@ class _Body(ast.NodeVisitor):
             self.visit(value)
 
     def _visit_flow_call(self, node: ast.Call, method: str) -> None:
-        """Check a call of a Flow's method: a step's function is recorded, so it may do anything; others are part of the
-        body.
-        """
+        """Check a call of a Flow's method. A step's function may do anything; other functions are part of the body."""
         arguments = list(node.args)
         if method == "step" and arguments:
             function = arguments.pop(0)
@@ -641,7 +639,7 @@ class _Body(ast.NodeVisitor):
             self._note(node, rule.kind, f"{_shown(node)} {rule.does}: use {rule.instead}")
 
     def follow(self, local: _Local, call: ast.Call | None) -> None:
-        """Read what a call of a function of this file runs; the result of a decorator is unknown."""
+        """Check the code that a call of a function of this file runs; one that a decorator may replace is unknown."""
         node = local.node
         if isinstance(node, ast.ClassDef):
             self._follow_class(local, call)
@@ -669,7 +667,7 @@ class _Body(ast.NodeVisitor):
         self._scope, self._function = before
 
     def _follow_class(self, local: _Local, call: ast.Call | None) -> None:
-        """Read what creating an instance runs: its constructor, and the factories of its fields."""
+        """Check the code that creating an instance runs: its constructor, and the factories of its fields."""
         for name in ("__new__", "__init__", "__post_init__"):
             if method := self._member(local, name, 0):
                 self.follow(method, call)

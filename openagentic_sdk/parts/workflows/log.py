@@ -1,4 +1,4 @@
-"""The log of a workflow for its part: the records of the current history, and appending to it."""
+"""The log of a workflow as its part uses it: to find the records of the current history, and to append events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .steps import StepPlan, check_record
 
 
 class WorkflowLog:
-    """The log of the workflow with that name in one run. `failure` is the first difference between body and log."""
+    """The log of the workflow with that name in one run. `failure` is the first error that must end the run."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.failure: BaseException | None = None
@@ -42,7 +42,7 @@ class WorkflowLog:
             raise
 
     async def read_output(self, result: ToolResult) -> Any:
-        """The output of a step, even if it was too long for the log."""
+        """Return the output of a step, even if it was too long for the log."""
         output = result.output
         if not (isinstance(output, Mapping) and output.get("truncated") is True and "blob" in output):
             return output
@@ -66,7 +66,7 @@ class WorkflowLog:
         return await self._run.record(*unstored, *events)
 
     async def begin_anew(self, arguments: Mapping[str, Any]) -> None:
-        """End the history: it is hidden from whatever follows, and is never read again."""
+        """Start the workflow over with `arguments`; the history so far is hidden from later steps and never read again."""
         prompt = loads_json(self.fold.prompt or "")
         prompt |= {"arguments": dict(arguments), "history": int(prompt.get("history", 1)) + 1}
         text = f"the workflow restarted after {len(self.fold.ids())} steps"
@@ -76,9 +76,7 @@ class WorkflowLog:
         await self.record(UserMessage(dumps_json(prompt), origin="part", about=RESTARTED))
 
     async def cut(self, steps: int) -> None:
-        """Store the finished steps beside the log once there are this many, so that the next run does not read the whole
-        log.
-        """
+        """Store the finished steps beside the log once there are this many, to spare the next run reading all of it."""
         fold = self.fold
         # Each cut writes all finished steps, so cuts grow rarer as the history grows, and their sum stays proportional
         # to it.
@@ -94,7 +92,7 @@ class WorkflowLog:
 
 
 def read_prompt(text: str, workflow: str) -> tuple[Mapping[str, Any], int]:
-    """The arguments in the prompt of a session of this workflow, and the number of its history, starting at 1.
+    """Parse the prompt of a session of this workflow: its arguments, and the number of its history, starting at 1.
 
     Raises `OptionsError` for the prompt of another workflow, and for any other text.
     """

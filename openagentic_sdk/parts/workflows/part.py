@@ -48,7 +48,7 @@ HOLD_S = 2.0
 class WorkflowOutcome:
     """The outcome of a workflow as JSON, for the caller of its run: unlike that in the log, it is not masked.
 
-    `view` is the newest run's state of its session.
+    `view` is the state of the session in the newest run.
     """
 
     value: Any = None
@@ -58,10 +58,10 @@ class WorkflowOutcome:
 
 @frozen(kw_only=True)
 class WorkflowRules:
-    """A workflow: its name, its body, which `start` creates from the part and the arguments, and how to write its value as
-    JSON.
+    """A workflow to run: `start` creates its body from the part and the arguments, and `write` converts its value to JSON.
 
-    If it `replays`, it is driven over its log to the end of that, and no step begins.
+    With `gives_text`, the value itself is the answer's text. With `replays`, the body is driven to the end of its log, and
+    no step begins.
     """
 
     name: str
@@ -127,13 +127,13 @@ class WorkflowPart(PackagePart):
         return changed(result, structured_output=self._value) if has_value else result
 
     def restart(self, arguments: Mapping[str, Any]) -> NoReturn:
-        """End the body, and start again with these arguments."""
+        """End the body, and start over with these arguments."""
         raise Restart(arguments)
 
     # --- the body ------------------------------------------------------------------------------------------------------
 
     async def _drive(self) -> None:
-        """Run the body to its end. Always raises `RunStopped`: the end of the body is the end of the run."""
+        """Run the body until it ends or parks. Always raises: `RunStopped`, or the error that ended the body."""
         run, ended = self.run, self.log.fold.ended
         self.work.known_steps = run.parts.services.find(KnownSteps)
         if ended is not None and not self._rules.replays:
@@ -163,7 +163,7 @@ class WorkflowPart(PackagePart):
         await self._end_with(value)
 
     async def _end_with(self, value: Any) -> NoReturn:
-        """Record the value of the workflow; a replay compares it with the value in the log."""
+        """Record the value of the workflow, or in a replay compare it with the log; then raise `RunStopped`."""
         self._value = self._rules.write(value)
         self._rules.outcome.value, self._rules.outcome.has_value = self._value, True
         text = self._value if self._rules.gives_text else dumps_json(self._value)
@@ -221,7 +221,7 @@ class WorkflowPart(PackagePart):
                 await self._wait()
 
     async def _advance(self) -> None:
-        """Run the body outside of any task: `asyncio.timeout()` in a body would cancel the run and its caller otherwise."""
+        """Run the body outside of any task: `asyncio.timeout()` in a body would otherwise cancel the run and its caller."""
         advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def advance() -> None:

@@ -61,7 +61,10 @@ class StepProgress:
 
 @mutable
 class WorkflowProgress:
-    """The fold. `state` is `running`, `waiting`, `ended`, `failed`, `interrupted` or `suspended`; `questions` are open."""
+    """A workflow's progress. `state` is `running`, `waiting`, `ended`, `failed`, or the stop reason of the last run.
+
+    `questions` are the open ones. Costs are in US dollars, times in epoch seconds.
+    """
 
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -203,7 +206,7 @@ class WorkflowProgress:
         return counts
 
     def left_s(self, planned: int, now: float) -> float | None:
-        """The seconds that running steps and `planned` more need at the pace so far; None before the first has ended."""
+        """The seconds that running steps and `planned` more need at the pace so far; None if none are left or done."""
         done = [step for step in self.steps.values() if step.state == "done" and step.began and step.ended]
         open_ = sum(step.state == "running" for step in self.steps.values()) + planned
         if not done or not open_:
@@ -231,8 +234,8 @@ def retry_step(store: SessionStore, session_id: str, number: str) -> str:
     """Let the next run repeat a step that failed, was denied or may not have run; return its call's id.
 
     If the step was a run of a fleet, another run is enqueued, and the workflow waits for its end. The caller decides whether
-    the step may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does
-    not exist or needs no retry, and `SessionLockedError` during a run.
+    the step may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does not exist or needs no
+    retry, and `SessionLockedError` during a run.
     """
     uses: list[ToolUse] = []
 

@@ -1,7 +1,7 @@
-"""The steps of a workflow: their form in the log, how they run, and what their body gets.
+"""The steps of a workflow: their form in the log, how they run, and how their results reach the body.
 
 A step is a call: `tool.use` with the step's id, its name and its arguments, and a `tool.result`. Each further attempt is a
-call of its own, such as `4_2` after `4`.
+separate call, such as `4_2` after `4`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .inbox import Delivered
 
 # The name of every step in permission rules, besides its own; the workflow uses it to allow its steps without a question.
 STEP_RULE = "workflow_step"
-# The most calls of a repeatable step, each of which was started several times and has no result.
+# The maximum number of calls of a repeatable step if each is started several times and yields no result.
 MAX_CALLS = 10
 Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
 
 @frozen(kw_only=True)
 class Retries:
-    """When to retry a failed step: `attempts` in all, after `delay_s` seconds, then each time `factor` times as long, at
-    most `max_delay_s` seconds.
+    """The retries of a failed step: `attempts` in all, the first retry after `delay_s` seconds.
 
-    `errors` are the names of the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied,
-    or that may or may not have run, is never retried automatically.
+    Each further delay is `factor` times as long as the one before, up to `max_delay_s` seconds. `errors` are the names of
+    the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied, or that may or may not
+    have run, is never retried automatically.
     """
 
     attempts: int = 3
@@ -51,7 +51,7 @@ class Retries:
         check_settings(self, _RETRIES, "retry: ")
 
     def delay_behind(self, attempt: int, error_type: str | None) -> float | None:
-        """Seconds to wait after this attempt, which failed; None if it was the last."""
+        """Seconds to wait after this attempt, which failed; None if it is not retried."""
         if attempt >= self.attempts or (self.errors and error_type not in self.errors):
             return None
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempt - 1))
@@ -85,9 +85,9 @@ NAMES: Mapping[str, Check] = {
 
 @frozen(kw_only=True)
 class StepPlan:
-    """What a step does: `work` is executed, `read` converts its JSON to the value for the body.
+    """The definition of a step: `work` is executed, and `read` converts its JSON to the value for the body.
 
-    `reconcile` finds out the result of an unsafe step whose process died. The step does not run before `due`, in seconds
+    `reconcile` determines the result of an unsafe step whose process died. The step does not run before `due`, in seconds
     since 1970; the first recorded value counts. A step that waits for an `event` runs when the event has arrived, or when
     it is due.
     """
@@ -165,13 +165,13 @@ class Step(Promise[Any]):
 
     @property
     def recorded_due(self) -> float | None:
-        """The time before which this attempt does not run."""
+        """The time before which this attempt does not run; None if it may run at once."""
         extras = None if self.record is None else self.record.use.extras
         return self.due if extras is None else extras.get("due")
 
     @property
     def has_not_started(self) -> bool:
-        """Whether the log shows that this attempt took no effect."""
+        """Whether the log shows that this attempt had no effect."""
         return self.record is not None and self.record.started is None
 
     @property
@@ -212,7 +212,7 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
     """
     for call_id in steps.ids():
         number = call_id.partition("_")[0]
-        # A body may stop calling `version` once no session needs the old branch; a cancellation is no step of the body.
+        # A body may stop calling `version` once no session needs the old branch; a cancellation is not a step of the body.
         if number in body_steps or call_id == CANCELLED or "v-" in number:
             continue
         record = steps.find(call_id)
@@ -243,12 +243,12 @@ class KnownSteps:
         raise NotImplementedError
 
     def why_stopped(self) -> str | None:
-        """Why the run ends now, before another step; None if it continues."""
+        """The reason why the run ends now, before another step; None if it continues."""
         raise NotImplementedError
 
 
 class StepLedger:
-    """The source of steps' records."""
+    """Finds the records of steps, and begins and ends steps."""
 
     def take(self, step: Step) -> None:
         """Find the record of the step's current attempt: if it has ended, deliver it in its turn, otherwise begin it."""

@@ -1,4 +1,4 @@
-"""Leave most elements of the tables in Python source out before it is parsed.
+"""Omit most elements of the tables in Python source before it is parsed.
 
 A syntax tree needs about 300 times the memory of its source: 2.7 MB of numbers in a list took 880 MB.
 """
@@ -19,7 +19,7 @@ _LAYOUT = (tokenize.NL, tokenize.COMMENT)
 
 @mutable
 class _Bracket:
-    """An open bracket; `cut` is the position of its first element that is left out, with the number of tokens before it."""
+    """An open bracket; `cut` is the position of its first omitted element, with the number of tokens before it."""
 
     cuts_before: int
     commas: int = 0
@@ -28,7 +28,7 @@ class _Bracket:
 
 
 def without_tables(text: str) -> str:
-    """The text with blanks in place of most elements of its lists, tuples, sets and dicts of literals; no position changes.
+    """Replace most elements of lists, tuples, sets and dicts of literals with spaces; no position in the text changes.
 
     Raises `ValueError` if too many tokens are left to parse.
     """

@@ -1,4 +1,4 @@
-"""The steps of a workflow not yet delivered to its body: running, waiting and ended ones."""
+"""The steps of a workflow that have not been delivered to its body: running, waiting and ended ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StepsAtWork(StepLedger):
         self.looks_at = 0.0  # by the clock of the event loop
 
     def open(self) -> None:
-        """Start with a history; a cancellation in its log is delivered in its turn."""
+        """Begin a history; a cancellation in its log is delivered in its turn."""
         self._is_open = True
         record = self._log.find(CANCELLED)
         if record is not None and record.result is not None:
@@ -224,8 +224,7 @@ class StepsAtWork(StepLedger):
     def may_wait(self, events: Sequence[Event]) -> bool:
         """Whether events may be stored together with the next ones.
 
-        The call of a repeatable step is stored together with its start, and its result together with whatever follows from
-        it.
+        The call of a repeatable step is stored together with its start, and its result with whatever follows from it.
         """
         # A hook may act on an event as soon as it is called, so what led to the event must be in the log by then.
         if self._run.agent.hooks.are_any or not self._is_open or len(events) > 1:

@@ -4,7 +4,7 @@ Its statements are assignments, `if`, `for`, `break`, `continue`, `pass` and exp
 and no Python object is accessible: each kind of expression, function and method is implemented explicitly here.
 
 Computing a value joins the labels of its operands (see `values`). If `is_strict`, a value that influences control flow
-joins its label too: which branch is taken, how often a loop runs, which item of a container is taken. That label applies to
+adds its label, too: which branch is taken, how often a loop runs, which item of a container is taken. That label applies to
 everything created or called there, to everything that the other branch would have changed, and to everything after a
 possible exit from a loop.
 """
@@ -120,7 +120,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "str": str, "int": int, "float": float, "bool": bool, "abs": abs, "round": _round, "range": _range, "sum": _sum,
     "any": any, "all": all,
 }  # fmt: skip
-# They pass items on unchanged, each with its labels.
+# These functions pass items on unchanged, each with its labels.
 _SHAPING = ("list", "tuple", "len", "sorted", "reversed", "min", "max", "enumerate", "zip", "print")
 FUNCTIONS = (*_FUNCTIONS, *_SHAPING)
 
@@ -141,7 +141,7 @@ class _Expressions:
         self._values, self._functions, self._call, self._show = values, functions, call, show
         self._is_strict = is_strict
         self._names: dict[str, Value] = {}
-        self._decided = CLEAN  # the label of whatever decided that execution gets here
+        self._decided = CLEAN  # the label of whatever decided that execution reaches this point
         self._steps = self._depth = 0
 
     def _deciding(self, label: ValueLabel) -> ValueLabel:
@@ -160,7 +160,7 @@ class _Expressions:
         return {name: part for bindings in pairs for name, part in bindings.items()}
 
     def _put(self, container: Value, index: Value, value: Value) -> None:
-        """`container[index] = value`. The label of the index joins that of the container's shape."""
+        """Execute `container[index] = value`. The label of the index joins that of the container's shape."""
         key, label = self._values.plain(index), self._values.label_of(index)
         value = self._values.raised(value, label)
         if isinstance(container.data, dict):
@@ -187,7 +187,7 @@ class _Expressions:
         return evaluate(self, node, names)
 
     async def _eval_later(self, evaluate: _Evaluate, node: ast.expr, names: Mapping[str, Value]) -> Value:
-        await asyncio.sleep(0)  # a long plan does not occupy the event loop
+        await asyncio.sleep(0)  # a long plan must not block the event loop
         return await evaluate(self, node, names)
 
     async def _eval_constant(self, node: ast.Constant, names: Mapping[str, Value]) -> Value:
@@ -302,7 +302,7 @@ class _Expressions:
         return [self._values.raised(item, self._deciding(value.label)) for item in items]
 
     async def _take(self, container: Value, index: ast.expr, names: Mapping[str, Value]) -> Value:
-        """`container[index]`: the item, with the label of the index."""
+        """Evaluate `container[index]`; the result also has the label of the index."""
         values, data = self._values, container.data
         if isinstance(index, ast.Slice):
             ends = [index.lower, index.upper, index.step]

@@ -1,9 +1,9 @@
 """Plan before reading: the model writes code from its prompt and the tools' signatures, and does not see results.
 
-The results of the code's calls are values with labels (`values`, `interpreter`); each call passes those of its arguments to
-the gate (`labels.carried`). Printed text goes to the user; the model reads only its trusted part, and of an error only its
-kind and line. This is the design of CaMeL (Debenedetti and others, "Defeating Prompt Injections by Design", 2025) on our
-log: a plan that a crash cut off is run again from its start, with the results that its calls already have.
+The results of the code's calls are values with labels (`values`, `interpreter`); each call passes the labels of its
+arguments to the gate (`labels.carried`). Printed text goes to the user; the model reads only its trusted part, and of an
+error only its type and line. This is the design of CaMeL (Debenedetti and others, "Defeating Prompt Injections by Design",
+2025) on our log: a plan that a crash cut off is run again from its start, with the results that its calls already have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_TOLD_CHARS = 30_000
 _MAX_PLACES = 200
 # The tools that the planning model may call itself: their results contain nothing written by others.
 _DIRECT = (CODE_CALLER, "AskUserQuestion", "SkillActivate", "SkillDeactivate")
-_WITHHELD = "[What else was printed was shown to the user alone: it is made of untrusted text.]"
+_WITHHELD = "[The rest of the output was shown only to the user: it derives from untrusted text, or is too long.]"
 
 
 class PlannerFold(UntrustedFold):
@@ -87,7 +87,7 @@ def _own_label(result: ToolResult) -> ValueLabel:
 class Plans(Part, PlanRunner, TextReader):
     """Restricts the model to acting by plans.
 
-    With `is_strict`, whatever untrusted values decide is untrusted. `provider` reads texts, None for the agent's own.
+    With `is_strict`, whatever untrusted values decide is untrusted. `provider` reads texts; None is the agent's own.
     """
 
     def __init__(self, run: Run, is_strict: bool, provider: Provider | None = None) -> None:
@@ -237,7 +237,7 @@ class _RunningPlan:
         }
 
     async def _result(self, tool: str, input: Mapping[str, Any], labels: Mapping[str, Any]) -> ToolResult:
-        """The call's result from an earlier attempt at this plan, otherwise the result of making it now."""
+        """Return the call's result from an earlier attempt at this plan; if there is none, make the call."""
         while self._earlier:
             record = self._earlier.popleft()
             result, started = record.result, record.started
@@ -255,7 +255,7 @@ class _RunningPlan:
         return await self.inside.make(tool, input, labels)
 
     async def _output(self, result: ToolResult) -> Any:
-        """The whole output, even if the log has a truncated one, so that every attempt gets the same value."""
+        """Return the whole output, even if the log has a truncated one, so that every attempt gets the same value."""
         stored_result = self._run.view.calls[result.tool_use_id].result
         output = result.output if stored_result is None else stored_result.output
         if not (

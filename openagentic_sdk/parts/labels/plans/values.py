@@ -80,7 +80,7 @@ class PlanValues:
         trusted_label: ValueLabel = CLEAN,
         depth: int = 0,
     ) -> Value:
-        """Plain data as a value with this label at every depth, except at `trusted_paths`."""
+        """Convert plain data to a value with this label at every depth, and with `trusted_label` at `trusted_paths`."""
         self._enter(depth)
         if any(not path for path in trusted_paths):
             label, trusted_paths = trusted_label, ()
@@ -127,7 +127,7 @@ class PlanValues:
         return data
 
     def _walk(self, value: Value) -> Iterator[Value]:
-        """Iterate over the value and everything in it, visiting each container once."""
+        """Yield the value and everything in it, visiting each container once."""
         waiting, seen = [value], set[int]()
         while waiting:
             each = waiting.pop()
@@ -149,7 +149,7 @@ class PlanValues:
         return label
 
     def raised(self, value: Value, label: ValueLabel) -> Value:
-        """The value with a label added at every depth. Containers keep their identity, because they may be shared."""
+        """Return the value with a label added at every depth. Containers are changed in place: they may be shared."""
         if not label:
             return value
         if not isinstance(value.data, dict | list | tuple):
@@ -177,14 +177,14 @@ class PlanValues:
         return item if is_container else Value(item.data, item.label.joined(label))
 
     def compute(self, function: Callable[..., Any], *values: Value) -> Value:
-        """The result of a function of plain data, with the labels of all arguments."""
+        """Call a function of plain data; return its result with the labels of all arguments."""
         return self.lift(function(*map(self.plain, values)), self.label_of(*values))
 
 
 def labelled_leaves(
     value: Value, place: str, with_shapes: bool, label: ValueLabel = CLEAN
 ) -> Iterator[tuple[str, ValueLabel]]:
-    """The labels of a value's leaves and free field names, by the places that `labels.values.leaves` returns.
+    """Yield the labels of a value's leaves and field names, each with its place as in `labels.values.leaves`.
 
     With `with_shapes`, a leaf also gets the labels of the containers around it.
     """

@@ -39,7 +39,7 @@ class Consent:
 
 
 def definition_of(entry: ServerEntry) -> dict[str, Any]:
-    """What an agreement covers. A header's value is reduced to the variables that it uses, without secrets."""
+    """The part of an entry that an agreement covers. Of a header's value, only the names of its variables are included."""
     fields = dict(entry.entry)
     headers = fields.get("headers")
     if isinstance(headers, Mapping):

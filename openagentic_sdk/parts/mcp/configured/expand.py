@@ -1,7 +1,7 @@
 """Expand environment variables in a server's entry: `${NAME}` and `${NAME:-default}`, and no other form.
 
-Claude Code expands the same forms in the same five places. A variable that is set to an empty value counts as set; a
-default is used verbatim. There is one difference: a variable that is not set is an error here, because a literal `${TOKEN}`
+Claude Code expands the same forms in the same places, except `oauth`. A variable that is set to an empty value counts as
+set; a default is used verbatim. Unlike there, a variable that is not set is an error here, because a literal `${TOKEN}`
 would otherwise reach a service as a password and fail there without explanation.
 """
 
@@ -30,7 +30,7 @@ def variables_in(value: Any) -> tuple[str, ...]:
 def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """The entry with its command, args, env, url, headers and `oauth` settings expanded.
 
-    Raises `OptionsError` with the missing variables.
+    Raises an `OptionsError` that names the missing variables.
     """
     missing: dict[str, None] = {}
 

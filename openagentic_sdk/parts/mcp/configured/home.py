@@ -22,7 +22,7 @@ OWN_FILE = "servers.json"
 
 
 class McpHome:
-    """The files below one folder; None for a user without a home."""
+    """The files below `folder`; None means that the user has no home."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else os.fspath(folder)

@@ -22,14 +22,14 @@ from ....sessions.request import canonical_json
 from ...project.private_json import KeptFile
 from ..definitions import PINNED, tool_digest
 
-# Of larger definitions only the digest is stored, so a change is shown without the previous text.
+# For a larger definition, only the digest is stored, so a change is shown without the previous text.
 _MAX_TOOL_BYTES = 16 * 1024
 _MAX_KEPT_BYTES = 2 * 1024 * 1024
 
 
 @frozen
 class ToolChange:
-    """A tool that differs from what was agreed to: `is_new`, or changed. `lines` are the difference, safe to display."""
+    """A tool that is new or changed since the agreement. `lines` are the difference, safe to display."""
 
     name: str
     is_new: bool
@@ -120,7 +120,7 @@ def _entries(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def name_of(tool: Mapping[str, Any]) -> str:
-    """The server's own name of a tool, as text."""
+    """A tool's name at the server, as text."""
     return str(tool.get("name"))
 
 

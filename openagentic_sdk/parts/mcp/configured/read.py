@@ -31,7 +31,7 @@ from ...project.project import OpenedProject
 
 PROJECT_FILE = ".mcp.json"
 MAX_FILE_BYTES = 1024 * 1024
-# A project's file is written by anybody, and each of its entries is shown to a person and may become a process.
+# Anybody may have written a project's file, and each of its entries is shown to a person and may become a process.
 MAX_SERVERS = 100
 # Longer entries are refused: no person would read that much before agreeing.
 MAX_ENTRY_CHARS = 16 * 1024
@@ -56,7 +56,7 @@ class ServerEntry:
 
     @property
     def in_milliseconds(self) -> bool:
-        """Whether `timeout` is in milliseconds, as in all files that Claude Code reads, unlike our own."""
+        """Whether `timeout` is in milliseconds, as it is in all files that Claude Code reads, but not in our own."""
         return self.scope in ("project", "plugin") or os.path.basename(self.source) == ".claude.json"
 
     @property
@@ -67,7 +67,7 @@ class ServerEntry:
 
 @frozen
 class ServerEntries:
-    """The entries that apply, by name and in that order, and the problems of the others."""
+    """The entries that apply, one for each name and sorted by name, and the problems with the others."""
 
     entries: tuple[ServerEntry, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -135,7 +135,7 @@ def plugin_server_name(plugin: str, server: str) -> str:
 
 
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
-    """A plugin's servers: from its `.mcp.json`, and from its manifest or a file that the manifest names."""
+    """Yield a plugin's servers: from its `.mcp.json`, its manifest, and the files that the manifest names."""
     manifest = os.path.join(plugin.root, MANIFEST)
     inline_servers = plugin.manifest.get("mcpServers")
     inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}
@@ -202,7 +202,7 @@ def _object(value: Any, key: str) -> Any:
 def read_json_file(
     path: str, boundary: str | None, problems: list[Diagnostic], max_bytes: int = MAX_FILE_BYTES
 ) -> Mapping[str, Any]:
-    """The object in a file; an empty one, and a finding, if it cannot be read.
+    """Read the JSON object in a file; if it cannot be read, add a diagnostic to `problems` and return an empty object.
 
     A file with a duplicate key is omitted, because different readers would use different values.
     """

@@ -1,7 +1,7 @@
 """Resolve entries to servers: which may start, which wait for a person, which are unusable, and why.
 
-A project's entry starts only if a person agreed to it verbatim. Settings of the user or of the machine that enable a
-project's server replace the first agreement, which is bound to the entry's text at that time too.
+A project's entry starts only if a person agreed to exactly this entry. Settings of the user or of the machine that enable
+a project's server count as the first agreement, which is likewise bound to the entry's text at that time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ConfiguredServers:
         return {each.entry.name: each.server for each in self.found if each.server is not None}
 
     def waiting(self) -> dict[str, str]:
-        """The reason why each of the others does not start, except those that were disabled."""
+        """The reason why each server that is pending or unusable does not start, by name."""
         return {each.entry.name: each.reason for each in self.found if each.state in ("pending", "unusable")}
 
 

@@ -1,4 +1,4 @@
-"""Add an entry to a scope or remove one: the user's own are in this library's home, the project's in `.mcp.json`."""
+"""Add entries to a scope and remove them: the user's own are in this library's home, the project's in `.mcp.json`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
 
 
 def _check_project_file(project: OpenedProject) -> None:
-    """Refuse to write a file that this library would not read."""
+    """Raise `OptionsError` for a file that this library could not read, so that it is not changed."""
     path = os.path.join(project.root, PROJECT_FILE)
     problems: list[Diagnostic] = []
     if os.path.lexists(path):

@@ -48,7 +48,7 @@ class LoopbackBrowser:
 
     @contextlib.asynccontextmanager
     async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_LoopbackVisit]:
-        """Listen at `port`; without one at `wish` if that is free, else at any port. Raises `McpAuthError`."""
+        """Listen during the block: on `port` or, without one, on `wish` if free, else on any port. Raises `McpAuthError`."""
         visit = _LoopbackVisit(self)
         server: asyncio.Server | None = None
         for place in (port,) if port is not None else (wish or 0, 0):
@@ -73,7 +73,7 @@ class _LoopbackVisit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Visit the login; return the query of the browser's return. Raises `McpAuthError` if it does not return in time."""
+        """Open the login; return the query with which the browser returns. Raises `McpAuthError` if that takes too long."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in to {urlsplit(url).netloc} in the browser that opens now, or at this address:")
         browser.tell(url)

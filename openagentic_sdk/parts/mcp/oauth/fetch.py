@@ -1,4 +1,4 @@
-"""Request the addresses that a server named, and no others: https, public, no foreign redirect, limited size and time.
+"""Request the addresses that a server named, and no others: https, public, no cross-origin redirect, limited size and time.
 
 The MCP server chooses these addresses, so each could point into this machine's network. The server's own origin was chosen
 by the person who configured it and is requested wherever it is; a server on this machine may name addresses on this
@@ -46,7 +46,7 @@ class OAuthRequests:
         self._is_local = _is_loopback(self._server)
 
     async def get(self, url: str) -> OAuthReply:
-        """GET an address. Raises `McpAuthError` without a usable answer; any status is usable."""
+        """GET an address. Raises `McpAuthError` if there is no usable answer; any status is usable."""
         return await self._ask(url, {}, None)
 
     async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> OAuthReply:

@@ -25,7 +25,7 @@ _MAX_SAID_CHARS = 300
 
 @frozen
 class OAuthClient:
-    """Our client at an authorization server. `secret` None is a public client; `method` is how the secret is sent.
+    """Our client at an authorization server, public if `secret` is None. `method` is how the secret is sent.
 
     `is_registered` means that the server created it for us, for `redirect_uri`, and may delete it.
     """
@@ -183,7 +183,10 @@ def read_tokens(
     scope: str,
     sent_secrets: Sequence[str],
 ) -> Tokens:
-    """The tokens in an answer. Missing members keep their values from `before`; no error repeats one of `sent_secrets`."""
+    """The tokens in an answer. A missing refresh token is that of `before`, a missing scope is `scope`.
+
+    Raises `McpAuthError`, whose text repeats none of `sent_secrets`.
+    """
     if status != 200 or "error" in data:
         raise refusal(issuer, data, sent_secrets, status)
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
@@ -211,7 +214,7 @@ def read_tokens(
 def refusal(
     issuer: str, data: Mapping[str, Any], sent_secrets: Sequence[str], status: int | None = None
 ) -> McpAuthError:
-    """The error in an answer (RFC 6749, section 5.2), with its `code`, and without secrets in its text."""
+    """The exception for an error in an answer (RFC 6749, section 5.2), with its `code`, and without secrets in its text."""
     code = data.get("error")
     text = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
     # The longest first: a secret may contain a shorter one, and the rest of it would remain readable.

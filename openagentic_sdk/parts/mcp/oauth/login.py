@@ -56,7 +56,7 @@ from .metadata import (
 
 # Error codes that mean that the client does not exist, or no longer exists.
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
-# No return from the browser counts as one too: some issuers show unknown clients an error page.
+# A browser that does not return counts as one, too: some issuers show unknown clients an error page.
 NO_ANSWER = "no_answer"
 # A request that a server must refuse without a login, and that has no effect without one.
 _PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -69,7 +69,7 @@ class Visit(Protocol):
     def redirect_uri(self) -> str: ...
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Return the query of the browser's return. Raises `McpAuthError` if it does not return."""
+        """Open the URL; return the query with which the browser returns. Raises `McpAuthError` if it does not."""
         ...
 
 
@@ -78,10 +78,10 @@ Browser = Callable[[int | None, int | None], AbstractAsyncContextManager[Visit]]
 
 
 def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Check the `oauth` settings of a server's entry.
+    """Check the `oauth` settings of a server's entry, and return those that are not None.
 
-    These are `issuer`, `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort` and `scopes`. Raises `OptionsError`
-    that names the server.
+    The settings are `issuer`, `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort` and `scopes`. Raises an
+    `OptionsError` that names the server.
     """
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "issuer": (lambda value: isinstance(value, str) and value.startswith(("https://", "http://")), "an https URL"),
@@ -136,7 +136,7 @@ class OAuth:
         self._is_fresh = self._is_renewed = False
 
     async def headers(self) -> dict[str, str]:
-        """The headers for the next request: with the token, renewed if about to expire; empty without one."""
+        """Return the headers for the next request: the token, renewed if it is about to expire; empty if there is none."""
         async with self._turn:
             tokens = self._tokens()
             if tokens is not None and not tokens.is_valid(self._now()):
@@ -300,7 +300,7 @@ class OAuth:
     # --- discovery ---------------------------------------------------------------------------------------------------
 
     async def _discover(self, challenge: Challenge) -> Resource:
-        """The server's resource metadata; without any, as before 2025-06-18, it is its own authorization server."""
+        """Fetch the server's resource metadata; a server without any (before 2025-06-18) is its own authorization server."""
         failed = ""
         for url in resource_urls(self._url, challenge.resource_metadata):
             reply = await self._ask.get(url)
@@ -308,12 +308,12 @@ class OAuth:
                 return read_resource(reply.data, self._url)
             if reply.status >= 500 or reply.status == 429:
                 failed = failed or f"{url} answered {reply.status}"
-        if failed:  # which is no evidence that there is no metadata
+        if failed:  # which does not prove that there is no metadata
             raise McpAuthError(f"the server {self.name!r} has no usable authorization metadata: {failed}")
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
-        """The issuer's metadata: of the configured one, else of one with a stored client, else of the first listed.
+        """Fetch the metadata of the configured issuer, else of one with a stored client, else of the first listed.
 
         A configured secret is sent only to a configured issuer, never to one that only the server names.
         """
@@ -400,7 +400,7 @@ class OAuth:
             return login, await self._request_tokens(login, form, before=None, scope=scope)
 
     async def _is_unknown(self, url: str) -> bool:
-        """Whether an issuer rejects a client before login: a person would get an error page and never return."""
+        """Whether an issuer rejects a client before login: the browser would show an error page and never return."""
         with contextlib.suppress(McpAuthError):  # it redirects the browser, as expected
             return (await self._ask.get(url)).status in (400, 401)
         return False
@@ -408,7 +408,7 @@ class OAuth:
     async def _who_we_are(
         self, issuer: Issuer, before: OAuthClient | None, redirect_uri: str, scope: str
     ) -> OAuthClient:
-        """The client: the configured one, or by its document, or registered earlier for this address, or registered now."""
+        """Our client: configured, described by its document, registered earlier for this address, or else registered now."""
         own = own_client(self._settings, issuer)
         if own is not None:
             return own

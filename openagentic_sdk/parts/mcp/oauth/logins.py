@@ -28,7 +28,7 @@ _LOOK_AGAIN_S = 0.05
 
 @frozen
 class Login:
-    """A login at one issuer: the client, its tokens, and where to renew them for which `resource`."""
+    """A login at one issuer: the client, its tokens, the endpoint to renew them at, and the `resource` they are for."""
 
     issuer: str
     client: OAuthClient | None = None
@@ -93,7 +93,7 @@ class Logins:
             self.keep(replace(login, client=None, tokens=None))
 
     def forget(self) -> bool:
-        """Delete everything about the server; return False if there was nothing. Raises `StorageError`."""
+        """Delete everything stored about the server; return False if there was nothing. Raises `StorageError`."""
         with self._changing() as data:
             is_known = bool(data)
             data.clear()
@@ -101,7 +101,7 @@ class Logins:
 
     @contextlib.asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Hold a lock among all processes while tokens are renewed. Raises `McpAuthError` if it is held too long."""
+        """Hold the lock on renewals, shared by all processes, during the block. Raises `McpAuthError` after waiting 60 s."""
         if self._file is None:
             yield
             return

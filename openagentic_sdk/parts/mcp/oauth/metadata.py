@@ -36,7 +36,7 @@ class Issuer:
 
     `sends_issuer` means that it identifies itself in the browser's return (RFC 9207), `takes_documents` that a client id
     may be the https URL of a document about the client. `stated_name` is its own spelling of its name if that differs by a
-    root's slash.
+    trailing slash.
     """
 
     issuer: str
@@ -51,7 +51,7 @@ class Issuer:
 
 
 def is_same_issuer(one: str, other: Any) -> bool:
-    """Whether two names denote the same issuer: identical except for the slash of a root.
+    """Whether two names denote the same issuer: they are equal, or differ only by the slash of an empty path.
 
     The resource servers of the Python SDK write `https://host/` for an issuer named `https://host`, and the official
     clients accept that.
@@ -63,7 +63,7 @@ def is_same_issuer(one: str, other: Any) -> bool:
 
 
 def read_address(url: Any, what: str) -> WebUrl:
-    """A URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
+    """Parse a URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
     if not isinstance(url, str):
         raise McpAuthError(f"{what} must be a URL, not a {type(url).__name__}")
     try:
@@ -78,7 +78,7 @@ def origin_of(url: WebUrl) -> str:
 
 
 def canonical_resource(server_url: str) -> str:
-    """The server's address as the `resource` of tokens (RFC 8707): without fragment and trailing slash."""
+    """The server's address as the `resource` of tokens (RFC 8707): without a fragment or trailing slash."""
     url = read_address(server_url, "the server's url")
     return origin_of(url) + (url.target.rstrip("/") if "?" not in url.target else url.target)
 
@@ -98,7 +98,7 @@ def resource_urls(server_url: str, metadata_url: str | None) -> list[str]:
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     """Read a server's metadata.
 
-    Raises `McpAuthError` if it describes another server, which could make us send this one that server's token.
+    Raises `McpAuthError` if it describes another server, because this one could then obtain that server's token.
     """
     resource = document.get("resource")
     resource_url = read_address(resource, "resource in the server's metadata")
@@ -156,7 +156,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
 
 
 def require_identified(issuer: Issuer) -> None:
-    """Raise `McpAuthError` if another party than the issuer could issue the code that is then sent to the issuer.
+    """Raise `McpAuthError` if a party other than the issuer could issue the code that is then sent to the issuer.
 
     An attacker's issuer can name the login page of an honest one and its own token endpoint, which would receive the honest
     one's code and our verifier (a mix-up, RFC 9700, section 4.4). Only `iss` in the response reveals that (RFC 9207).
