@@ -19,10 +19,10 @@ class Backoff:
     jitter: float = 0.0
 
     def wait_s(self, failures: int) -> float:
-        """The seconds to wait after `failures` (1, 2 ...) consecutive failed attempts."""
+        """Return the seconds to wait after `failures` (1, 2 ...) consecutive failed attempts."""
         grown_s = min(self.longest_s, self.first_s * self.factor ** min(failures - 1, 64))
         return grown_s * (1 - self.jitter * int.from_bytes(os.urandom(4)) / 2**32) if self.jitter else grown_s
 
     def waits(self) -> Iterator[float]:
-        """Iterate endlessly over the waits after the first failure, the second, and so on."""
+        """Return an endless iterator over the waits, in seconds, after the first failure, the second, and so on."""
         return map(self.wait_s, count(1))

@@ -1,5 +1,5 @@
-"""Checks of settings: each returns a description of the accepted values, or None if a value fits; one error serves them
-all.
+"""Checks of settings: each returns a description of the accepted values, or None if a value fits; `check_settings` makes
+it the error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
 
 
 def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Check:
-    """A number from `low` to `most`; booleans and NaN are rejected."""
+    """Return a check for a number from `low` to `most`; it rejects booleans and NaN."""
     kind, kinds = ("a whole number", (int,)) if whole else ("a number", (int, float))
 
     def check(value: Any) -> str | None:
@@ -60,27 +60,27 @@ def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Chec
 
 
 def above_0(value: Any) -> str | None:
-    """A positive number of seconds that threads, sockets and the event loop can wait for."""
+    """Check for a positive number of seconds that threads, sockets and the event loop can wait for."""
     return None if SECONDS(value) is None and value > 0 else f"a number of seconds above 0, up to {TIMEOUT_MAX:g}"
 
 
 def is_a(kind: type | UnionType, description: str) -> Check:
-    """An instance of a class, described as `description`."""
+    """Return a check for an instance of a class, which is described as `description`."""
     return lambda value: None if isinstance(value, kind) else description
 
 
 def is_callable(value: Any) -> str | None:
-    """A callable."""
+    """Check for a callable."""
     return None if callable(value) else "a callable"
 
 
 def one_of(*words: str) -> Check:
-    """One of the given words."""
+    """Return a check for one of the given words."""
     return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(map(repr, words))}"
 
 
 def or_none(check: Check) -> Check:
-    """A value that passes the check, or None."""
+    """Return a check for None or a value that passes `check`."""
 
     def checked(value: Any) -> str | None:
         requirement = None if value is None else check(value)
@@ -93,7 +93,7 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def list_of(check: Check, each: str) -> Check:
-    """A list, tuple or set of values that pass the check: not a string, a mapping or a one-shot iterator."""
+    """Return a check for a list, tuple or set of values that pass `check`; not a string, mapping or one-shot iterator."""
 
     def checked(value: Any) -> str | None:
         is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)
@@ -115,7 +115,7 @@ def passable(text: Any) -> bool:
 
 
 def path(value: Any) -> str | None:
-    """A valid file system path, whether it exists or not."""
+    """Check for a valid file system path, whether it exists or not."""
     name = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not passable(name):
         return "a path"
@@ -125,7 +125,7 @@ def path(value: Any) -> str | None:
 
 
 def file(value: Any) -> str | None:
-    """A path that does not end in a folder separator."""
+    """Check for a valid path whose last name is not `.` or `..`, and which is not the root."""
     return path(value) or ("the path of a file" if os.path.basename(value) in (".", "..") or value == "/" else None)
 
 
@@ -136,7 +136,7 @@ SECONDS = number(0, most=TIMEOUT_MAX)
 
 
 def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An `object_pairs_hook` for JSON that grants something: parsers disagree on which duplicate of a key counts."""
+    """Reject repeated keys, as an `object_pairs_hook` for JSON that grants something: parsers disagree on which counts."""
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 
 def elapsed_s() -> float:
-    """Seconds since this machine was started, including time asleep where the system counts it."""
+    """Return the seconds since this machine was started, including time asleep if the system provides that."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -20,15 +20,15 @@ class Clock(Protocol):
     """The clock's interface. `now` may jump and is for information only; waits and measurements use the other methods."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never decreases."""
+        """Return the seconds since an arbitrary moment; never decreases."""
         ...
 
     async def sleep(self, delay_s: float) -> None:
-        """Return after `delay_s` seconds."""
+        """Wait for `delay_s` seconds."""
         ...
 
 

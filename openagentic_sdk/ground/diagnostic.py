@@ -9,8 +9,8 @@ from .frozen import frozen
 class Diagnostic:
     """A remark about a file, a definition or a log for its author or reader.
 
-    `code` is for programs. `path` is the subject: a file, a server's tool; `line` is a line number, or an event number in a
-    log, from 1, or 0 for the whole. `is_error` marks a loss.
+    `code` is for programs. `path` is the subject: a file or a server's tool; `line` is a line number, or an event number in
+    a log, from 1, or 0 for the whole. `is_error` is true if something does not work or was left out because of it.
     """
 
     code: str

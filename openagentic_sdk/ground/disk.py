@@ -24,7 +24,7 @@ _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 
 
 def may_exist(path: str | os.PathLike[str]) -> bool:
-    """Whether something is at the path, or nobody can tell (EIO, EACCES): then reading it gives the reason."""
+    """Whether something is at the path, or that cannot be determined (EIO, EACCES): then reading it shows the reason."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -35,7 +35,7 @@ def may_exist(path: str | os.PathLike[str]) -> bool:
 
 
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`, and `ValueError` for any other file."""
+    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`, and `ValueError` for another file."""
     # Opening a FIFO would wait for its other end forever.
     flags = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     with open(os.open(path, flags), "rb") as file:
@@ -173,8 +173,8 @@ def whole_file(
     """Yield an unused path beside `path`; the file that the block creates there is renamed to `path`, complete or not at
     all.
 
-    With `is_new`, an existing file is never replaced: `FileExistsError`. Without `sync`, only the death of the process
-    counts as a crash. `unfinished` is a name that only this caller uses: a crash's leftovers under it are removed.
+    With `is_new`, an existing file is never replaced: `FileExistsError`. Without `sync`, this holds if the process dies,
+    not if the system crashes. `unfinished` is a name that only this caller uses: what a crash left under it is removed.
     """
     if unfinished is None:
         unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
@@ -190,7 +190,7 @@ def whole_file(
     except BaseException as error:  # after any error, do not leave unfinished data on a disk that may be full
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
-        # The caller knows only the name that the file was to get; the error of a write names none.
+        # The caller knows only the final name of the file, and the error of a failed write has no name.
         if isinstance(error, OSError) and error.errno and str(error.filename) in ("None", str(unfinished)):
             error.filename, error.filename2 = str(path), None
         raise
@@ -237,7 +237,7 @@ def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
 
 
 def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
-    """Create a folder that only its owner can access, unless it exists. Raises `OSError`; undone like `rename_durably`."""
+    """Create a folder that only its owner can access, unless it exists. Raises `OSError`, after undoing the creation."""
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         if sync:
@@ -249,7 +249,7 @@ def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
 
 
 def remove_tree(path: str | Path, *, ignore_errors: bool = True) -> None:
-    """Delete a folder and its contents; with `ignore_errors` as far as possible, otherwise raises `OSError`."""
+    """Delete a folder and its contents. With `ignore_errors`, delete as much as possible; otherwise raise `OSError`."""
     import shutil  # imports every compression module
 
     try:
@@ -263,7 +263,7 @@ def remove_tree(path: str | Path, *, ignore_errors: bool = True) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
-    """A new folder for temporary files, which is removed after the block as far as possible."""
+    """Yield a new folder for temporary files, which is removed after the block as far as possible."""
     import tempfile  # which imports what `remove_tree` avoids
 
     folder = tempfile.mkdtemp(prefix=prefix)
@@ -314,7 +314,7 @@ def _flatten(top: str) -> None:
 
 
 def walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Like `os.walk`, which before Python 3.12 calls itself for each level and so fails in a tree of a thousand levels."""
+    """Yield what `os.walk` does, which before Python 3.12 recurses and so fails in a tree of a thousand levels."""
     waiting = [top]
     while waiting:
         folder, folders, files = waiting.pop(), list[str](), list[str]()

@@ -30,14 +30,14 @@ CHUNK_BYTES = 1 << 20
 _KEPT_LETTERS = 50
 
 
-# Each with its number of users, so that a lock is removed with its last one and the table cannot grow for ever.
+# Each with its number of users, so that a lock is removed with its last one and the table cannot grow forever.
 _path_locks: dict[str, tuple[threading.Lock, int]] = {}
 _path_locks_guard = threading.Lock()
 
 
 @contextmanager
 def change_lock(real: str) -> Iterator[None]:
-    """Serialize changes of this file within this process: checking it and replacing it must not interleave."""
+    """Hold a lock on this file during the block, within this process: checking and replacing it must not interleave."""
     with _path_locks_guard:
         lock, users = _path_locks.get(real, (threading.Lock(), 0))
         _path_locks[real] = lock, users + 1
@@ -79,7 +79,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
             os.mkdir(name, dir_fd=fd)
         return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
     except OSError as error:
-        # Systems disagree on the error for a link (ELOOP, ENOTDIR, EMLINK), so its type is asked for.
+        # Systems disagree on the error for a link (ELOOP, ENOTDIR, EMLINK), so look at its type.
         if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
             raise ToolError(f"{name!r} in {real!r} became a link while it was being opened: try again") from None
         if isinstance(error, NotADirectoryError):
@@ -122,7 +122,7 @@ def _refuse_special(mode: int, real: str) -> None:
 
 
 def iter_bytes(fd: int) -> Iterator[bytes]:
-    """Iterate over the remaining bytes in chunks of at most `CHUNK_BYTES`."""
+    """Yield the remaining bytes of a file in chunks of at most `CHUNK_BYTES`."""
     while chunk := os.read(fd, CHUNK_BYTES):
         yield chunk
 
@@ -162,12 +162,12 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
 
 
 def digest_bytes(data: bytes) -> str:
-    """The SHA-256 that identifies a content in the log."""
+    """The SHA-256 by which the log identifies this content."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(real: str) -> str | None:
-    """The SHA-256 of the file, read in chunks; None if it does not exist."""
+    """Return the SHA-256 of a file, which is read in chunks; None if it does not exist."""
     digest = hashlib.sha256()
     try:
         with open_file(real) as fd:
@@ -179,7 +179,7 @@ def digest_file(real: str) -> str | None:
 
 
 def file_status(real: str) -> os.stat_result | None:
-    """The status of the regular file; None if it does not exist. Any other kind of file is refused."""
+    """Return the status of a regular file; None if it does not exist. Any other kind of file is refused."""
     folder, name = os.path.split(real)
     try:
         with open_folder(folder) as folder_fd:
@@ -191,7 +191,7 @@ def file_status(real: str) -> os.stat_result | None:
 
 
 def file_state(real: str) -> tuple[str | None, int] | None:
-    """The digest and permissions of the file; None if it does not exist. Only a regular file has a digest."""
+    """Return the digest and permissions of a file; None if it does not exist, `(None, 0)` if it cannot be read."""
     try:
         status = file_status(real)
         return None if status is None else (digest_file(real), stat.S_IMODE(status.st_mode))
@@ -200,7 +200,7 @@ def file_state(real: str) -> tuple[str | None, int] | None:
 
 
 def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: int | None = None) -> list[str]:
-    """Replace `real` by `data` atomically: readers see the old file or the new one, never a part of it.
+    """Replace `real` with `data` atomically: readers see the old file or the new one, never a part of it.
 
     `before` is the status of the file when it was checked; None means that it must not exist (`FileExistsError` otherwise).
     Owner and mode are kept unless `mode` sets other permissions; missing folders are created. Returns notes on what could
@@ -234,7 +234,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
 
 
 def sweep_unfinished(real: str) -> None:
-    """Remove the leftovers of a `replace_file` of this path whose process was killed."""
+    """Remove what a `replace_file` of this path left behind when its process was killed."""
     folder, name = os.path.split(real)
     unfinished = re.compile(rf"\.{re.escape(name[:_KEPT_LETTERS])}\.[0-9a-f]{{12}}\.tmp")
     with suppress(OSError, ToolError), open_folder(folder) as folder_fd:
@@ -248,7 +248,7 @@ def sweep_unfinished(real: str) -> None:
 
 
 def remove_file(real: str, before: os.stat_result) -> None:
-    """Remove the file `real` if it is still the one that was checked. Raises `ToolError` if it is another one."""
+    """Remove the file `real` if it is still the one that was checked. Raises `ToolError` if it has changed."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
         _check_unchanged(folder_fd, name, real, before)
@@ -311,5 +311,5 @@ def _check_unchanged(folder_fd: int, name: str, real: str, before: os.stat_resul
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    # Without the times of access and of status changes: a backup or a new hard link changes those, and not the content.
+    # Without the times of access and of status changes: a backup or a new hard link changes those, but not the content.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

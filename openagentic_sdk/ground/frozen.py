@@ -48,7 +48,7 @@ def frozen(cls: type[T], /) -> type[T]: ...
 def frozen(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
-    """Like `dataclasses.dataclass(frozen=True)`; any other setting of the standard decorator restores its cost."""
+    """Make a frozen dataclass, like `dataclasses.dataclass(frozen=True)`, which is used itself for any other setting."""
 
     return _decorator(True, kw_only, standard) if cls is None else _decorator(True, kw_only, standard)(cls)
 
@@ -59,7 +59,7 @@ def mutable(cls: type[T], /) -> type[T]: ...
 def mutable(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(field,))
 def mutable(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
-    """Like `dataclasses.dataclass`, for state; see `frozen`."""
+    """Make a dataclass, like `dataclasses.dataclass`, for state; see `frozen`."""
     return _decorator(False, kw_only, standard) if cls is None else _decorator(False, kw_only, standard)(cls)
 
 
@@ -74,7 +74,7 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 
 def changed(value: T, **changes: Any) -> T:
-    """Like `dataclasses.replace`, at a tenth of its cost, for a value without a `__post_init__`."""
+    """Return a copy with changes, like `dataclasses.replace` at a tenth of its cost; `__post_init__` is not called."""
     cls: Any = value.__class__
     if _has_slots(cls):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
@@ -97,7 +97,7 @@ def _has_slots(cls: type) -> bool:
 
 
 class _AtFirstUse:
-    """A class attribute that creates the real value when it is looked up, and replaces itself by it."""
+    """A class attribute that creates the real value when it is looked up, and replaces itself with it."""
 
     __slots__ = ("_cls", "_make", "_name")
 
@@ -188,7 +188,7 @@ def _make_at_first_use(cls: type[T], facts: _ClassFacts) -> type[T]:
 
 
 def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _ClassFacts | None:
-    """The facts about a class; None for a class that is left to the standard decorator, for its error message."""
+    """Return the facts about a class; None for one that is left to the standard decorator."""
     present = vars(cls)
     positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
     if positional is None:

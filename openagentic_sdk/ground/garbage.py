@@ -14,7 +14,7 @@ from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# How long the process's exit, and a fork, wait for work in progress.
+# How long, in seconds, the process's exit and a fork wait for work in progress.
 MOMENT_S = 2.0
 
 # Only `SimpleQueue.put` is reentrant, so that the garbage collector may interrupt it (see the module `queue`).
@@ -26,8 +26,8 @@ _is_ending = False
 def when_collected(owner: object, work: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
     """Call `work(*args)` after `owner` has been collected, at the latest when the process exits.
 
-    The collector may run at any instruction, so also while any lock of ours or of a driver is held: waiting for that lock
-    there would deadlock. So the work runs in a thread of its own; only the exit of the process waits for it.
+    The collector may run at any instruction, even while a lock of ours or of a driver is held, and waiting for that lock
+    would deadlock. So the work runs in a thread of its own; only a fork and the exit of the process wait for it.
     """
     finalizer = weakref.finalize(owner, _hand_over, partial(work, *args))
     _watch_end()

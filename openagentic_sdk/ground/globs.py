@@ -2,8 +2,8 @@
 
 `*` and `?` stay within a name, `**` is any number of folders, `[a-z]` and `[!a-z]` are sets, a backslash escapes the next
 character, and `expand_braces` expands `{a,b}`. Hidden names are not special. Every star of a name but the last becomes an
-atomic group that takes the first place where its text fits: a later place is never better, so nothing is tried twice. A set
-with an empty range, such as `[z-a]`, raises `ValueError`.
+atomic group that stops at the first place where its text fits: a later place is never better, so nothing is tried twice.
+A set with an empty range, such as `[z-a]`, raises `ValueError`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fits_name(pattern: str, name: str) -> bool:
 def compile_glob(pattern: str) -> re.Pattern[str] | None:
     """Compile a pattern, including braces, for whole relative paths; without a `/` it matches a name in any folder.
 
-    None for a pattern that cannot match anything: it is empty, has an empty range, or expands to too many others.
+    None for a pattern that cannot be used: it is empty or too long, has an empty range, or has too many alternatives.
     """
     alternatives = expand_braces(pattern, MAX_ALTERNATIVES) if 0 < len(pattern) <= MAX_CHARS else None
     if alternatives is None or sum(map(len, alternatives)) > 16 * MAX_CHARS:
@@ -120,7 +120,7 @@ def _character_set(members: str, *, negated: bool) -> str:
 
 
 def static_folder(pattern: str) -> str:
-    """The leading folders of a pattern without wildcards: where a walk may start."""
+    """The leading folders of a pattern, up to the first with a wildcard: where a walk may start."""
     names = pattern.split("/")[:-1]
     count = next((i for i, name in enumerate(names) if SPECIAL.intersection(name)), len(names))
     return "/".join(names[:count])
@@ -147,7 +147,7 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Start, end and choices of the first closed `{a,b}` with a comma."""
+    """Start, end and choices of the first closed `{a,b}` with a comma; None if there is none."""
     marks: list[int] = []  # the start of the group, its commas, and its end
     groups: list[list[int]] = []  # the start of each open group, and its commas
     at = 0

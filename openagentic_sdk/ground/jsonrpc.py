@@ -1,9 +1,9 @@
 """JSON-RPC 2.0 between two peers that both send requests, one JSON object per line.
 
-No transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function that
-sends its output. Input is hostile until checked: lines have a size limit, an invalid message is answered or ignored, and
-neither ends the connection. Output is ASCII on one line; a lone surrogate, for which parsers in other languages reject the
-whole line, becomes U+FFFD.
+There is no transport here: bytes come in through `Lines`, messages through `Peer.receive`, and a peer is given the function
+that sends its output. Input is hostile until checked: lines have a size limit, an invalid message is answered or ignored,
+and neither ends the connection. Output is ASCII on one line; a lone surrogate, for which parsers in other languages reject
+the whole line, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 class Lines:
-    """Splits a byte stream into lines; lines longer than `max_bytes` are discarded."""
+    """A splitter of a byte stream into lines; lines longer than `max_bytes` are discarded."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -89,7 +89,7 @@ class Lines:
 
 
 class Peer:
-    """One side of a connection. It answers in any order, and does not wait for a handler before taking the next message.
+    """One side of a connection. It answers in any order, and accepts the next message without waiting for a handler.
 
     `send` receives each outgoing line, in the required order, and may block its caller. `on_request` returns a request's
     result or an `AnswerThen`, or raises; `on_notification` is called for notifications. Both are started in the order of
@@ -186,13 +186,13 @@ class Peer:
             task.add_done_callback(partial(self._forget, message["id"]))
 
     def fail(self, error: Callable[[], Exception]) -> None:
-        """The other side is lost: fail our pending requests with this error, and cancel the handlers of its requests."""
+        """Fail our pending requests with this error, and cancel the handlers of the other side's: it is lost."""
         self._fail_waiting(error)
         for task in self._answering.values():
             task.cancel()
 
     async def close(self) -> None:
-        """The other side has closed: fail our pending requests, and wait for the handlers of its requests."""
+        """Fail our pending requests, and wait for the handlers of the other side's: it has closed the connection."""
         self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
         while tasks := {*self._answering.values(), *self._spawned_tasks} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
@@ -261,7 +261,7 @@ class Peer:
             self._on_stray(text, line or b"")
 
     def _refuse(self, request_id: Id, code: int, text: str) -> None:
-        if len(self._spawned_tasks) < MAX_OPEN:  # otherwise it does not read its messages, and gets no more of them
+        if len(self._spawned_tasks) < MAX_OPEN:  # otherwise the other side is not reading, and gets no more messages
             self._spawn(self._send(_error_line(request_id, code, text)))
         elif self._on_stray is not None:
             self._on_stray(text, b"")

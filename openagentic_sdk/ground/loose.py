@@ -53,5 +53,5 @@ def as_text(value: Any) -> str:
 
 
 def tool_name(spec: Mapping[str, Any]) -> str:
-    """The name in a tool's definition, which a log from elsewhere may lack."""
+    """The name in a tool's definition; empty if it is missing, as it may be in a log from elsewhere."""
     return as_text(as_mapping(spec.get("function")).get("name"))

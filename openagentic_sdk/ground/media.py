@@ -1,7 +1,7 @@
-"""Types of pictures, documents and sounds, detected by their first bytes, and the vendors' limits for them.
+"""Types of pictures, documents and sounds, detected from their first bytes, and the vendors' limits for them.
 
-Nothing is decoded: sizes are read from headers. The limits are those of the Messages API, the strictest vendor (5 MB and
-8,000 pixels a side for a picture, 32 MB for a request).
+Nothing is decoded: sizes are read from headers. The limits are those of the Messages API, which is the strictest (5 MB and
+8,000 pixels per side for a picture, 32 MB for a request).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
 def media_type_of(head: bytes) -> str | None:
-    """The media type of content that models accept, detected by its first bytes; None for anything else."""
+    """The media type of content that models accept, detected from its first bytes; None for anything else."""
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12])
     return next((kind for start, kind in _STARTS if head.startswith(start)), None)

@@ -1,4 +1,4 @@
-"""Data files of the package, also when it runs from a zip archive (`openagentic-sdk bundle`)."""
+"""Data files of the package, even when it runs from a zip archive (`openagentic-sdk bundle`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_packaged(module: Any, name: str) -> str:
-    """Return the text of the file `name` in the folder of a module, which passes its `__spec__`.
+    """Return the text of the file `name` in the folder of a module; `module` is the module's `__spec__`.
 
     Equivalent to `pkgutil.get_data`, whose module is slow to import.
     """

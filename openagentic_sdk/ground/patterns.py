@@ -7,12 +7,12 @@ from typing import Any, AnyStr, cast
 
 
 def regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Like `re.compile`, but an invalid expression raises `re.error` on first use."""
+    """Return a pattern, like `re.compile`; an invalid expression raises `re.error` only on first use."""
     return cast("re.Pattern[AnyStr]", _Pattern(text, flags))
 
 
 class _Pattern:
-    """Holds only the text until an attribute is needed; then it has all attributes of the compiled pattern."""
+    """A pattern that holds only its text until an attribute is needed, and then those of the compiled pattern."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._made_of = (text, flags)

@@ -52,7 +52,7 @@ def _missing(room: str) -> Exception:
 
 
 class MissingRooms:
-    """The finder for `sys.meta_path`."""
+    """The finder for `sys.meta_path` that reports missing rooms."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:

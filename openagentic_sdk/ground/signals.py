@@ -1,4 +1,4 @@
-"""Handle signals for the length of a block, and leave those alone that the process ignores."""
+"""Handle signals during a block, except those that the process ignores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _restores: list[Callable[[], None]] = []
 
 
 def end_signals() -> list[int]:
-    """The signals that end a service in order: SIGTERM, SIGINT and SIGHUP, unless ignored, as SIGHUP is under nohup."""
+    """The signals that end a service in an orderly way: SIGTERM, SIGHUP and SIGINT, except those that are ignored."""
     return [int(number) for number in (*STOP_SIGNALS, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -27,7 +27,7 @@ def end_signals() -> list[int]:
 def handled_signals(
     numbers: Iterable[int], handle: Callable[[int, FrameType | None], None]
 ) -> Iterator[dict[int, Any]]:
-    """Call `handle` for these signals during the block; yields the handlers that it replaces, by number.
+    """Call `handle` for these signals during the block; yield the handlers that it replaces, by number.
 
     A signal that the process ignores stays ignored: SIGHUP under nohup, SIGINT in the background of a shell script. One that
     C code handles keeps that handler, which Python could not restore. Outside the main thread, Python sets no handlers.
@@ -75,7 +75,7 @@ def send_to_main_thread(number: int) -> None:
 
 
 def end_at_next(number: int) -> None:
-    """Let the next signal of this number end the process at once, even if no code of it runs any more."""
+    """Let the next signal of this number end the process at once, even if no Python code runs in it any more."""
     signal.signal(number, signal.SIG_DFL)
     for restore in _restores:  # now, since nothing can be called then
         restore()

@@ -31,7 +31,7 @@ class Output:
         self.is_closed = False
 
     async def send(self, line: bytes) -> None:
-        """Queue a line; wait while the queue is full. Does nothing once the other side has stopped reading."""
+        """Queue a line; wait while the queue is full. Do nothing once the other side has stopped reading."""
         if self.is_closed:
             return
         self._lines.append(line)
@@ -44,7 +44,7 @@ class Output:
             await self._room.wait()
 
     async def close(self) -> None:
-        """Write the queue if it is accepted within a moment; senders waiting for room return."""
+        """Write the queue if the other side accepts it within a moment; senders that wait for room return."""
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_FLUSH_S)
         self._end()
@@ -94,8 +94,8 @@ def end_on_signals(reading: asyncio.Task[None]) -> None:
 def take_stdio() -> tuple[int, int]:
     """Return this process's stdin and stdout as new descriptors.
 
-    From then on prints go to stderr and reads find end of file, also in children and C libraries: one stray line would
-    break the connection.
+    From then on prints go to stderr and reads find end of file, even in child processes and C libraries: one stray line
+    would break the connection.
     """
     sys.stdout.flush()
     stdin, stdout = os.dup(0), os.dup(1)

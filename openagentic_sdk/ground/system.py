@@ -53,14 +53,14 @@ def start_daemon(work: Callable[[], None], name: str) -> None:
 
 
 def os_reason(error: OSError) -> str:
-    """The system's message for the error and, if a person can mend it, how."""
+    """The system's message for the error and, if a person can fix it, how."""
     way_out = _WAYS_OUT.get(errno.errorcode.get(error.errno or 0, ""))
     reason = error.strerror or str(error)
     return reason if way_out is None else f"{reason}: {way_out}"
 
 
 def more_room() -> str:
-    """How a file that was written in part gets room for the rest."""
+    """Advice on how to make room for the rest of a file that was written in part."""
     try:
         import resource  # here: Windows has none, and no such limit
     except ImportError:
@@ -70,7 +70,7 @@ def more_room() -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The message of an error while a file is read; an `OSError` without its number and its path."""
+    """The message of an error that occurred while a file was read; for an `OSError`, without its number and its path."""
     return os_reason(error) if isinstance(error, OSError) else str(error)
 
 

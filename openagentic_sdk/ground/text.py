@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 from .patterns import regex
 from .words import shortened
 
-# More consecutive blanks than this could push the rest of a line out of sight.
+# More consecutive spaces than this could push the rest of a line out of sight.
 MAX_BLANKS = 40
 # The most characters that are ever combined into one.
 _MAX_JOINED = 64
@@ -43,7 +43,7 @@ _MAX_JOINERS = 200_000  # more are not text of any language, and checking the ne
 
 @lru_cache(maxsize=4096)
 def is_hidden(letter: str) -> bool:
-    """Whether a character on its own is invisible or affects how others are displayed. Blanks, tab and line feed do not
+    """Whether a character on its own is invisible or affects how others are displayed. Spaces, tabs and line feeds do not
     count.
     """
     if " " <= letter <= "~" or letter in "\t\n":
@@ -57,21 +57,21 @@ def is_hidden(letter: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_plain(letter: str) -> bool:
-    """Whether a character is visible or the ordinary blank; characters unknown to Python are not plain."""
+    """Whether a character is visible or an ordinary space; characters unknown to Python are not plain."""
     return " " <= letter <= "~" or (
         letter > "~" and unicodedata.category(letter)[0] not in "CZ" and not is_hidden(letter)
     )
 
 
 def visible(text: str) -> str:
-    """The text on one line, with each character that is not plain as an escape, and long runs of blanks as their count."""
+    """The text on one line, with each character that is not plain as an escape, and long runs of spaces as their count."""
     if not (text.isascii() and text.isprintable()):
         text = text.translate({ord(letter): escape(letter) for letter in set(text) if not is_plain(letter)})
-    return _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", text)
+    return _BLANKS.sub(lambda run: f"[{len(run[0])} spaces]", text)
 
 
 def visible_lines(text: str) -> list[str]:
-    """Like `visible`, with line feeds as line ends and tabs as four blanks; long runs of empty lines as their count."""
+    """The lines of a text, each `visible`, with tabs as four spaces, and long runs of empty lines as their count."""
     text = _EMPTY_LINES.sub(lambda run: f"\n\n[{run[0].count(chr(10)) - 2} more empty lines]\n", text)
     return [visible(line.replace("\t", "    ")) for line in text.split("\n")]
 
@@ -106,7 +106,7 @@ def without_hidden(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without hidden characters on one line, with single blanks."""
+    """The text without hidden characters on one line, with single spaces."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     return " ".join(without_hidden(" ".join(text.split())).split())
@@ -140,7 +140,7 @@ def _is_at_work(text: str, at: int) -> bool:
 
 
 def settled(text: str) -> int:
-    """The number of characters of an incomplete text that can be judged: the next ones may join the last, or end a line."""
+    """The number of characters of an incomplete text that can be judged: those to come may join the last, or end a line."""
     if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
         return len(text)
     for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):

@@ -1,4 +1,4 @@
-"""Run code that may never return beside the event loop: it gets a moment to end, then it is abandoned.
+"""Run code that may never return, without waiting for it forever: it gets a moment to end, then it is abandoned.
 
 Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from their caller: a
 blocking call in a thread of its own (the loop's executor has few workers, which slow calls would occupy), foreign
@@ -27,7 +27,7 @@ from ..errors import EventLoopError, OpenAgentSdkError
 
 T = TypeVar("T")
 
-# How long cancelled code may take to end: a thread, and a coroutine, which may be waiting for a thread.
+# How long, in seconds, cancelled code may take to end: a thread, and a coroutine, which may be waiting for a thread.
 THREAD_MOMENT_S = 1.0
 GUEST_MOMENT_S = 2.0
 
@@ -40,7 +40,7 @@ _kept_threads: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextV
 
 
 def running_loop(what: str) -> asyncio.AbstractEventLoop:
-    """The running event loop. Raises `EventLoopError`, with advice, outside asyncio."""
+    """Return the running event loop. Raises `EventLoopError`, with advice, outside asyncio."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -158,7 +158,7 @@ class KeptThreads:
 
 
 class _KeptThread:
-    """A thread that does one piece of work after the other, as long as this object is referenced."""
+    """A thread that does one piece of work after another, as long as this object is referenced."""
 
     def __init__(self) -> None:
         self.due: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -273,8 +273,8 @@ async def _wait_a_moment(
     busy: Callable[[], bool] | None = None,
     hurried: asyncio.Future[None] | None = None,
 ) -> None:
-    """Wait through any number of cancellations until it is done or the moment is over; `busy` extends the moment, and
-    `hurried` reduces it to that of a guest told to end.
+    """Wait through any number of cancellations until the future is done or the moment is over; `busy` extends the moment,
+    and `hurried` reduces it to that of a guest told to end.
     """
     now = asyncio.get_running_loop().time
     over = None if moment_s is None else now() + moment_s
@@ -299,7 +299,7 @@ def next_turn() -> Generator[None, None, None]:
 
 
 class _LetGoError(BaseException):
-    """Ends the work of an abandoned guest, past any code that swallows its cancellations."""
+    """Thrown into an abandoned guest to end its work, past any code that swallows its cancellations."""
 
 
 class Guest(Generic[T]):
@@ -320,11 +320,11 @@ class Guest(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, by itself or on request."""
+        """Whether the guest has ended, by itself or on request."""
         return self._task.done()
 
     async def ended(self) -> None:
-        """Wait for its end. A cancellation ends only this wait."""
+        """Wait for the guest's end. A cancellation ends only this wait."""
         if not self._task.done():
             await next_turn()  # a task that has just started is usually done by then
         if not self._task.done():
@@ -333,7 +333,7 @@ class Guest(Generic[T]):
             await waiter
 
     async def end(self, busy: Callable[[], bool] | None = None) -> None:
-        """Cancel it and give it a moment, longer while `busy`; then abandon it."""
+        """Cancel the guest and give it a moment, longer while `busy`; then abandon it."""
         self._task.cancel()
         await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
         self._wake()  # a task cancelled before its start has not done this itself
@@ -347,7 +347,7 @@ class Guest(Generic[T]):
     async def wait_a_moment(
         self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for its end for a moment at most (None: without limit), then continue like `end`."""
+        """Wait for the guest's end for a moment at most (None: without limit); then do the same as `end`."""
         self._hurried = asyncio.get_running_loop().create_future()
         await _wait_a_moment(self._task, moment_s, busy, self._hurried)
         if not self._task.done():
@@ -359,7 +359,7 @@ class Guest(Generic[T]):
             self._hurried.set_result(None)
 
     def value(self) -> T:
-        """Its return value. Raises its exception; what would end the process becomes a `RuntimeError`."""
+        """Return the guest's value or raise its exception; one that would end the process becomes a `RuntimeError`."""
         if self.error is not None:
             if isinstance(self.error, Exception):
                 raise self.error
@@ -380,7 +380,7 @@ class Guest(Generic[T]):
 
     @types.coroutine
     def _run_until_let_go(self, work: Callable[[], Awaitable[T]]) -> Generator[Any, None, T]:
-        """Await the work. Once it is abandoned, the next cancellation ends the task regardless of the work: `asyncio.run`
+        """Await the work. Once that is abandoned, the next cancellation ends the task regardless of it: `asyncio.run`
         cancels all tasks at the end of the program, and waits for them.
         """
         coroutine = _awaiting(work)
@@ -425,7 +425,7 @@ async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
 
 
 def error_words(error: BaseException) -> tuple[str, str]:
-    """An error's type and message for the log, even if its `__str__` fails; that of a guest is unwrapped."""
+    """An error's type and message for the log, even if its `__str__` fails; the error of a guest is unwrapped."""
     cause = error.__cause__
     if isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, Exception):
         error = cause

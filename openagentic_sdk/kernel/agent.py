@@ -34,7 +34,7 @@ class AgentRuntime:
     `project_dir` is empty if there is no project. `cost` returns the price of one call's usage, or None if it is unknown.
     `parts` are the openers of a run's features, in the order in which the loop calls them; `folds` are their folds over the
     log, in addition to the kernel's view. `seal` marks the events that this installation wrote; by default
-    with its own key, which `open_run` inserts.
+    it uses the installation's own key, which `open_run` inserts.
     """
 
     provider: Provider
@@ -64,7 +64,7 @@ class AgentRuntime:
 
 @frozen(kw_only=True)
 class RunRequest:
-    """What the caller asks of one run: a new session or an existing one, and how much of its history the model sees.
+    """A caller's request for one run: its session, its limits, and how much of the session's history the model sees.
 
     With `parks`, an unanswered question ends the run as `waiting`; the answer may arrive in another process. `brings` are
     events that accompany the prompt of a subagent (for example, a skill that is active there). `part` is the run's place in
@@ -97,7 +97,7 @@ class Run:
     """One run of an agent on one session.
 
     `inbox` holds messages that a person sent during the run, `notes` messages from hooks and rules to the model. `children`
-    counts the runs and calls active inside this run's calls; `helpers` are the ones that run subagents or code.
+    counts the runs and calls active inside this run's calls; `helpers` are the runs of its subagents and of its code.
     `policy_told` is the digest of the policy last recorded by this run.
     """
 
@@ -170,7 +170,7 @@ class Run:
     def gate(self) -> Gate:
         """The agent's gate, narrowed by the parts."""
         gate = self.agent.gate
-        # For each call anew: the last one may have activated a skill.
+        # Computed anew for each call: the last one may have activated a skill.
         for part in self.parts.at(Part.narrow):
             gate = narrowed_by(gate, part.narrow())
         return gate

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class EventChannel(Generic[T]):
-    """Many senders (a run and its subagents), one receiver."""
+    """A channel with many senders (a run and its subagents) and one receiver."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[T, asyncio.Future[None] | None]] = deque()
@@ -25,8 +25,8 @@ class EventChannel(Generic[T]):
     async def send(self, *events: T) -> None:
         """Show events one by one, and return once the receiver has finished with the last.
 
-        They stay together and in order; cancelling the sender does not retract them. Returns at once if the channel no
-        longer has a receiver.
+        They stay together and in order; cancelling the sender does not retract them. Nothing happens once the channel is
+        closed.
         """
         if self.is_closed or not events:
             return
@@ -34,15 +34,15 @@ class EventChannel(Generic[T]):
         *first, last = events
         for event in first:
             self._waiting.append((event, None))
-        # One future for the batch: the receiver takes events in order, so it has finished with all when it has with the
-        # last.
+        # One future for the batch: the receiver takes events in order, so once it has finished with the last one, it has
+        # finished with all of them.
         self._waiting.append((last, handled))
         _release(self._arrival)
         await handled
 
     async def receive(self) -> T | None:
-        """Return the next event, or None after `close` once none is left."""
-        # Asking for the next event is how the receiver shows that it has finished with the last.
+        """Return the next event, or None once the channel is closed and empty."""
+        # By asking for the next event, the receiver shows that it has finished with the last one.
         _release(self._in_hand)
         while not self._waiting:
             if self.is_closed:
@@ -53,7 +53,7 @@ class EventChannel(Generic[T]):
         return event
 
     def close(self) -> None:
-        """Stop taking events: senders no longer wait, and the receiver drains the rest."""
+        """Stop accepting events: senders no longer wait, and the receiver drains the rest."""
         self.is_closed = True
         _release(self._arrival)
         _release(self._in_hand)

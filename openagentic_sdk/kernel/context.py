@@ -1,4 +1,4 @@
-"""The part of each request besides the conversation, and the messages that announce changes to it.
+"""Everything in a request besides the conversation, and the messages that announce changes to it.
 
 Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
 on it, and a vendor rejects signed reasoning after a different prefix. So a new fact, or one that has changed since the
@@ -26,14 +26,14 @@ _GONE = "This is not there any more, and what it said is not in force: "  # as l
 
 
 class Once(str):
-    """A fact that is not sent again when it changes, only when no version of it is in view any more."""
+    """A fact that is sent again only when no version of it is in view any more, not when it changes."""
 
     __slots__ = ()
 
 
 @frozen
 class PromptPart:
-    """A slice of the prompt, `text[start:end]`, and its origin: a word for its kind, and a path or name, or empty."""
+    """A slice of the prompt, `text[start:end]`, and its origin: `kind` is a word, `source` a path, a name or empty."""
 
     kind: str
     source: str
@@ -43,9 +43,9 @@ class PromptPart:
 
 @frozen
 class SystemPrompt:
-    """The text, and the origin of each part; the parts cover all of it except the blank lines between them.
+    """The text of a system prompt and its parts with their origins; only the blank lines between parts are in none.
 
-    Parts of the kinds in `changing` may change during a session: then the text is sent as a message, and the prompt stays.
+    Parts of the kinds in `changing` may change during a session: then a message has the new text, and the prompt stays.
     """
 
     text: str
@@ -61,12 +61,12 @@ class SystemPrompt:
         }
 
     def begins_like(self, other: SystemPrompt) -> bool:
-        """Whether the two differ at most in what may change. A prompt with unknown parts differs from all others."""
+        """Whether two prompts differ at most in parts that may change. One with unknown parts differs from all others."""
         fixed, theirs = (
             [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in self.changing]
             for one in (self, other)
         )
-        # A log of an older version has a prompt without parts, of which nothing can be compared.
+        # A prompt in a log of an older version has no parts, so nothing can be compared.
         return bool(fixed) and fixed == theirs
 
 
@@ -94,10 +94,11 @@ class RequestContext:
         agent, last = run.agent, run.view.context
         fresh = _system_prompt(run)
         facts = (run.model, fresh, agent.tools.specs(), last)
-        # By identity, before every step: prompt and definitions are long, and the same objects until one changes.
+        # Compared by identity, because this runs before every step: prompt and definitions are long, and stay the same
+        # objects until one of them changes.
         if self._asked is None or not all(map(is_, self._asked[0], facts)):
             prompt = _prompt_of(last, fresh.changing)
-            # The recorded prompt stays while only what may change differs: that arrives as a message.
+            # The recorded prompt stays while only parts that may change differ: those arrive as messages.
             prompt = prompt if prompt.begins_like(fresh) else fresh
             parts = [vars(part) for part in prompt.parts]
             context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)

@@ -1,4 +1,4 @@
-"""Check the parts from outside this package: their errors name the part and the seam, as do invalid return values."""
+"""Check parts from outside this package: an error or an invalid return value is reported with the part and the seam."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _foreign(kinds: tuple[type[Part], ...]) -> tuple[int, ...]:
 
 
 def _watch(part: Part) -> None:
-    """Make errors name the part and the seam."""
+    """Wrap the seams that a part overrides, so that errors name the part and the seam."""
     kind = type(part)
     for seam, default in vars(Part).items():
         if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:
@@ -59,7 +59,7 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
 
     def checked(value: Any) -> Any:
         if due is not None and (value is None or not isinstance(value, due)):
-            raise TypeError(f"it returned {value!r:.100}, and must return a value of type {due.__name__}")
+            raise TypeError(f"it returned {value!r:.100}, but must return a value of type {due.__name__}")
         return value
 
     async def awaited(*args: Any) -> Any:

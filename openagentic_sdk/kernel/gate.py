@@ -21,12 +21,12 @@ NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 
 @frozen
 class ApprovalResult:
-    """Whether a call may run, and why; truthy if it may.
+    """The decision on whether a call may run, and why; truthy if it may.
 
-    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`; `answered_by` is the person or callback who did, after `waited_s` seconds. `input_sha256` is the
-    digest of the judged arguments; `updated_input` is set if these were replaced, and was judged too. `details` are for the
-    log, `question` is what a person was asked, `facts` are properties of the call that no other event records.
+    `category` names what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`,
+    `callback`, `answer`, `nobody`; `answered_by` is the person or callback that answered, after `waited_s` seconds.
+    `input_sha256` is the digest of the judged arguments; `updated_input` is set if these were replaced, and was judged too.
+    `details` are for the log, `question` is the one put to a person, `facts` are properties that no other event records.
     """
 
     allowed: bool
@@ -66,7 +66,7 @@ class Objection:
 class CallContext:
     """What the caller passes to the gate besides the tool and its input; every field is optional.
 
-    `session_cwd` is where the session's first command ran, if this call runs elsewhere. `grants` and `disallowed_tools` are
+    `session_cwd` is the folder where the session began, if this call runs elsewhere. `grants` and `disallowed_tools` are
     rules for this turn. `hook_permission` is a hook's request (`allow`, `deny` or `ask`), `hook` its name. `names_of`
     returns every name of the skill in a skill tool's input, `rule_names` the further names by which rules may refer to this
     call. A question goes through `ask` if it is given. `confined` is the confinement that encloses this call's command with
@@ -100,8 +100,8 @@ class CallContext:
 
 @frozen
 class Narrowing:
-    """A part's restriction of calls: `tools`, if given, lists all that may be used, `deny` what may not; `source` is the
-    reason.
+    """A part's restriction of calls: `tools`, if given, lists the only tools that may be used, `deny` those that may not;
+    `source` names the reason.
     """
 
     tools: Sequence[str] | None = None
@@ -110,7 +110,7 @@ class Narrowing:
 
 
 class Gate(Protocol):
-    """Decides whether calls may run, and reaches the person to ask. A gate narrowed from another is never looser."""
+    """A gate that decides whether calls may run, and can ask a person. One narrowed from another is never looser."""
 
     @property
     def mode(self) -> Mode:

@@ -25,7 +25,7 @@ class HookDecision:
     the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the model
     receives with the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never overrides a deny or ask
     rule. `stops` ends the whole run at any point; `system_message` is for the person, not for the model. `log_as` creates
-    the event instead of `HookEvent`, from the same arguments: a partial of a subclass with additional fields.
+    the event in place of `HookEvent`, from the same arguments; it may be a partial of a subclass with additional fields.
     """
 
     block: bool = False
@@ -94,7 +94,7 @@ class Hooks(Protocol):
 
 
 class NoHooks(Hooks):
-    """The hooks of an agent without any."""
+    """The hooks of an agent that has none."""
 
     are_any = False
     post_tool_use = post_tool_use_failure = ()
@@ -103,8 +103,8 @@ class NoHooks(Hooks):
 class RunHooks:
     """The agent's hooks, bound to one run.
 
-    `stopped_by` ends the run before its next step; `is_stop_active` is true after a stop hook has sent the model back to
-    work in this turn.
+    `stopped_by`, if set, ends the run before its next step; `is_stop_active` is true after a stop hook has sent the model
+    back to work in this turn.
     """
 
     def __init__(self, run: Run) -> None:
@@ -119,7 +119,7 @@ class RunHooks:
             return more
         return {
             **run.whereabouts(**more),
-            # A function, because few hooks ask, and the answer takes a look at every event.
+            # A function, because few hooks call it, and it scans every event.
             "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in run.view.events),
             **{name: value for part in run.parts.at(Part.tell_hooks) for name, value in part.tell_hooks().items()},
         }

@@ -12,12 +12,12 @@ from ..ground.clock import Clock
 from ..ground.frozen import frozen, mutable
 from ..ground.threads import GUEST_MOMENT_S, Guest
 
-# How long a store may still take to answer when the run is over or is being stopped.
+# How long, in seconds, a store may still take to answer when the run is over or is being stopped.
 STORE_MOMENT_S = 3.0
 
 
 class RunStopped(Exception):
-    """Ends the run in an orderly way: `reason` is its `stop_reason`, the message the explanation."""
+    """An orderly end of the run: `reason` is its `stop_reason`, the message the explanation."""
 
     def __init__(self, reason: StopReason, message: str = "") -> None:
         super().__init__(message or reason)
@@ -49,11 +49,11 @@ class Deadline:
 
 @mutable
 class Stopping:
-    """How a run and its subagents were asked to end, if they were.
+    """A request that a run and its subagents end, if there has been one.
 
     An `interrupt` comes from a person and closes their open question; a `suspend` leaves it open, as do a cancellation and
     the caller's `close`. `soon` suspends the run before its next step. `mismatch` is an expectation of a test's scripted
-    model that was not met. `guard` is the request's.
+    model that was not met. `guard` is that of the `RunRequest`.
     """
 
     asked: Literal["interrupt", "suspend", "close"] | None = None
@@ -66,8 +66,8 @@ class Stopping:
 class Lifetime:
     """The time limits of one run. `left` names everything that did not end when asked to.
 
-    `is_ending` is true if the run was asked to end while its last events are being recorded; `waited_for` is what it is
-    waiting for at that point.
+    `is_ending` is true once the run was cancelled, timed out or was told to hurry: then it waits only briefly for the tasks
+    that end it. `waited_for` is the one of these tasks that it is waiting for.
     """
 
     began_at: float
@@ -78,7 +78,7 @@ class Lifetime:
     waited_for: Guest[Any] | None = None
 
     def hurry(self) -> None:
-        """Shorten the remaining waits to a moment: the run was asked to end while it is ending."""
+        """Shorten the remaining waits to a moment: the run was asked to end although it is ending already."""
         self.is_ending = True
         if self.waited_for is not None:
             self.waited_for.hurry()
@@ -86,9 +86,9 @@ class Lifetime:
     async def wait_for(
         self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for one of the run's final tasks: for `moment_s` and the time left at most, briefly if asked to end."""
+        """Wait for one of the run's final tasks, at most for `moment_s` and the time left; only briefly if `is_ending`."""
         left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
-        # A moment more than the time that is left, so that closing is tried even after the deadline.
+        # A moment longer than the time left, so that closing is tried even after the deadline.
         limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]
         self.waited_for = guest
         await guest.wait_a_moment(min((limit for limit in limits if limit is not None), default=None), busy)

@@ -1,4 +1,4 @@
-"""A run from its first event to its last: ask the model and run its tools until it asks for nothing more."""
+"""A run from its first event to its last: ask the model and run the calls that it makes, until it makes no more."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     closed, `StorageTimeoutError` for a store that does not answer, because no result can be promised then, and the unmet
     expectation of a scripted model.
     """
-    # Before anything foreign runs: whatever it leaves running is named in the log at the end.
+    # Before any foreign code runs: whatever it leaves running is named in the log at the end.
     run.lifetime.left = collect_left()
     try:
         result = run.view.requests.answer_to(run.request.request_id)
@@ -97,8 +97,8 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
     result = await _close(run, ending)
     if isinstance(ending.__cause__, ScriptMismatchError):
         run.lifetime.stopping.mismatch = ending.__cause__
-    # `RunTask` cancels this task as a signal, and gets the result for it. Any other cancellation is the caller's
-    # (`asyncio.timeout`, a task group) and must leave; so must one of a subagent, which ends the parent's call as well.
+    # `RunTask` cancels this task as a signal, and receives the result in return. Any other cancellation is the caller's
+    # (`asyncio.timeout`, a task group) and must propagate; so must that of a subagent, which ends the parent's call as well.
     if cancelled is not None and (run.depth > 0 or run.lifetime.stopping.asked is None):
         raise cancelled
     if run.recorder.hung is not None:
@@ -117,7 +117,7 @@ async def end_unbegun(run: Run) -> None:
 async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
     """Hold the conversation until it ends by itself, by a limit, a hook or an error; return how it ended."""
     try:
-        # By the clock of the event loop, which a test's clock does not move: each step also asks the deadline itself.
+        # This timer uses the event loop's clock, which a test's clock does not move: each step also checks the deadline.
         async with asyncio.timeout(run.lifetime.deadline.remaining_s()) as timer:
             await _converse(run, prompt)
     except RunStopped as stopped:
@@ -140,7 +140,7 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
-    # One batch: no crash leaves a run that has begun without, for example, the skills that are active from the start.
+    # One batch, so that no crash leaves a run that began without, for example, the skills that are active from the start.
     opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
     await run.record(_init(run), *opening)
     # Once for the whole conversation, not for each of its runs.
@@ -166,8 +166,8 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
             if await accept_prompt(run, next_prompt, next_prompt.request_id):
                 await run_turn(run)
     finally:
-        # A source that fails to close must not replace the error that ended the run; it is retrieved, or asyncio would
-        # log it.
+        # The error of a source that fails to close must not replace the one that ended the run; it is retrieved, or
+        # asyncio would log it.
         closing, _ = await settled(_close_prompts(prompts))
         closing.exception()
 
@@ -204,7 +204,7 @@ def _init(run: Run) -> SystemInit:
 
 
 async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Said, None]:
-    """Iterate over a source's prompts; the request id belongs to the first."""
+    """Yield a source's prompts; the request id belongs to the first."""
     async for item in prompt:
         yield replace(item, request_id=item.request_id or request_id)
         request_id = None
@@ -217,7 +217,7 @@ async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool
     """
     digest = None if request_id is None else prompt_sha256(message)
     if request_id is not None and digest is not None:
-        # `RunTask.start` has refused a single prompt already; those of a source come only here.
+        # A single prompt was already checked by `RunTask.start`; those of a source are checked only here.
         run.view.requests.check(request_id, digest, run.session_id)
     if not run.view.requests.is_due(request_id):
         result = run.view.requests.answer_to(request_id)
@@ -257,17 +257,17 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
         untrusted=prompt.sources,
         prompt_sha256=prompt.sha256,
     )
-    # A message to the running turn answers no question and closes none.
+    # A message to the running turn neither answers nor closes a question.
     ends = await supersede(run) if prompt.origin == "user" else ()
     await run.record(*ends, message, *prompt.events)
 
 
 async def run_turn(run: Run) -> None:
-    """Work from a prompt, or an answer after which an earlier run was cut off, to an answer without calls."""
+    """Call the model and run its calls until an answer ends the turn; begin with an answer that an earlier run stored."""
     run.hooks.is_stop_active = False
     reply = _pending_answer(run)
     if reply is not None:
-        # An earlier run has stored it, and the `system.init` of this one has cleared it.
+        # An earlier run stored this text, and the `system.init` of this run has cleared it from the view.
         run.view.last_text = reply.text
     while reply is None or not await _is_last(run, reply):
         reply = await _next_reply(run)
@@ -297,8 +297,8 @@ async def _next_reply(run: Run) -> Reply:
         # A sender that got no reply may have sent it twice.
         if message.request_id is None or message.request_id not in run.view.requests:
             await store_prompt(run, IncomingPrompt(message, message.text, message.request_id, origin="steering"))
+    # Only now, so that whatever a person sent is in the log even if a limit ends the run here.
     _check_limits(run)
-    # Only now: whatever a person sent is in the log even if a limit ends the run here.
     for part in run.parts.at(Part.before_step):
         await part.before_step()
     try:
@@ -353,7 +353,7 @@ def _check_limits(run: Run) -> None:
 
 
 async def _may_stop(run: Run, answer: str) -> bool:
-    """Run the stop hooks on an answer. A hook that blocks gives the model its reason and another turn.
+    """Run the stop hooks on an answer; return False if one blocks: then the model reads its reason and works on.
 
     Raises `RunStopped` if a hook ends the run. A refused answer is not the run's final text.
     """
@@ -379,11 +379,11 @@ async def _may_stop(run: Run, answer: str) -> bool:
 
 
 async def _close(run: Run, ending: RunStopped) -> Result:
-    """Close every call, run the last hooks, record the result, release the lock, and only then show the result.
+    """Record the last events and the result, release the lock, and only then show the result.
 
-    A caller may stop listening at the result and resume at once, so the lock must be free by then.
+    A caller may stop reading at the result and resume at once, so the lock must be free by then.
     """
-    # Through any number of cancellations: whoever loses patience here would leave calls open and the session locked.
+    # Through any number of cancellations: giving up here would leave calls open and the session locked.
     closing, cancelled = await settled(_record_ending(run, ending), run.lifetime.hurry)
     result: Result = closing.result()
     if cancelled is not None:
@@ -407,7 +407,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
             except InvalidEventError as error:  # the value of a part, such as that of a workflow
                 stored_result = (await run.recorder.store(_result(run, _failure(error))))[-1]
             assert isinstance(stored_result, Result)
-            # Events are missing from the log otherwise, and a signature would attest to less than it appears to.
+            # Otherwise events are missing from the log, and a signature would attest to less than it appears to.
             if stored_result.saved:
                 for part in run.parts.at(Part.vouch):
                     await part.vouch()
@@ -467,7 +467,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 
 
 def _stays_open(run: Run, record: CallRecord, ending: RunStopped, kept_ids: Container[str | None]) -> bool:
-    """Whether a call can still run after a resume: it waits for a person, or had not started beside one that does."""
+    """Whether a call is left open for a resume: a part continues it, it waits for a person, or it can still run (again)."""
     started, use_id = record.started, record.use.tool_use_id
     if run.parts.continue_call(use_id):
         return True

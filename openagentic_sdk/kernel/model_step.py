@@ -85,8 +85,8 @@ class _StepRequest:
 async def _record_request(run: Run) -> _StepRequest:
     agent, conversation = run.agent, run.view.conversation
     context = await run.context.update()
-    # Off the event loop, for which rendering a long conversation takes too long. The conversation keeps what is rendered:
-    # the next line only copies a list.
+    # In a thread, because rendering a long conversation would block the event loop for too long. The conversation caches
+    # the rendered messages, so the next line only copies a list.
     if conversation.unsettled > MANY_BLOCKS:
         await run_in_thread(conversation.messages)
     messages: Sequence[Mapping[str, Any]] = conversation.messages(system_messages(context.system_prompt))
@@ -110,19 +110,19 @@ async def _record_request(run: Run) -> _StepRequest:
         model=context.model,
     )
     await run.record(request)
-    # The messages of a hook are not searched for references to blobs: there may be some.
+    # Messages from a hook are not searched for references to blobs: assume that they contain some.
     return _StepRequest(request.step, context.model, sent, context.tools, not is_own or conversation.has_parts)
 
 
 class AnswerRoom:
-    """Tracks how much longer an answer may get before `max_answer_bytes` or a part's limit cuts it off."""
+    """The room left for an answer before `max_answer_bytes` or a part's limit cuts it off."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._size_bytes = self._call_count = 0
 
     def take(self, piece: str) -> tuple[str, str | None]:
-        """Return as much of a piece as fits, and the reason why the answer ends here, or None if it may continue."""
+        """Count a piece; return as much of it as fits, and why the answer ends here, or None if it may continue."""
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         before, self._size_bytes = self._size_bytes, self._size_bytes + size
         room, stopped = self._run.agent.max_answer_bytes, None
@@ -138,7 +138,7 @@ class AnswerRoom:
         return piece.encode("utf-8", "surrogatepass")[: max(0, room - before)].decode("utf-8", "ignore"), stopped
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
-        """Return the reason why the answer ends with this event, or None if it fits."""
+        """Count an event; return the reason why the answer ends with it, or None if it fits."""
         if not isinstance(event, wire.ToolCallReady):
             return self.take(event.delta)[1] if isinstance(event, wire.TextDelta | wire.ReasoningPiece) else None
         call, self._call_count = event.tool_call, self._call_count + 1
@@ -159,7 +159,7 @@ class AnswerRoom:
 
 
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
-    """The endpoint's account of the code that made this call, without the caller types that only we may assign."""
+    """The `caller` that the endpoint reports: the code that made this call. None if it is invalid, too long, or ours."""
     caller = plain_value(call.caller)
     # With that type, an endpoint could make calls that the model never sees.
     if not isinstance(caller, dict) or caller.get("type") == CODE_CALLER or len(dumps_json(caller)) > _MAX_CALLER_BYTES:
@@ -168,7 +168,7 @@ def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
 
 
 async def outgoing(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages of a request as sent: parts complete what the log only references."""
+    """Return the messages of a request as they are sent: parts insert what the log only references."""
     for part in run.parts.at(Part.send):
         messages = await part.send(messages)
     return messages
@@ -200,8 +200,7 @@ class _IncomingAnswer:
         reading = Guest(lambda: self._read_all(pieces, done), self._name)
         try:
             while (event := await pieces.receive()) is not None:
-                # The deadline goes by the clock of the run, which a test may replace, and `asyncio.timeout` by that of
-                # the event loop.
+                # The deadline uses the run's clock, which a test may replace, but `asyncio.timeout` the event loop's.
                 if self._run.lifetime.deadline.remaining_s() == 0:
                     raise RunStopped("timeout", "timeout_s has passed")
                 await self._take(event)
@@ -223,7 +222,7 @@ class _IncomingAnswer:
         )
 
     async def _read_all(self, pieces: EventChannel[wire.StreamEvent], done: list[wire.Done]) -> None:
-        """Read the provider's stream up to its `Done`, as fast as the caller takes the pieces."""
+        """Read the provider's stream up to its `Done`, as fast as the caller consumes the pieces."""
         agent, request = self._run.agent, self._request
         messages = await self._messages()
         answer = ask(agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key)
@@ -278,7 +277,7 @@ class _IncomingAnswer:
             raise RunStopped("budget", stopped)
 
     def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
-        """Return the complete answer if it is within its limit; otherwise record what fits as an incomplete message."""
+        """Return the complete answer if it is within its limit; otherwise keep what fits and raise `RunStopped`."""
         text, stopped = self._room.take_output(output)
         if stopped is not None:
             self._came.text = [text]
@@ -287,7 +286,7 @@ class _IncomingAnswer:
         return output
 
     async def _retry(self, event: wire.Retrying) -> None:
-        """Record that an attempt is void, with the part of its answer that had arrived."""
+        """Record that an attempt failed, and the part of its answer that had arrived."""
         text = "".join(self._came.text)
         self._came.take(event)
         partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
@@ -316,7 +315,7 @@ class _IncomingAnswer:
         number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
-            # Results are found by id, and some endpoints send none, or the same ones in each answer.
+            # Results are matched by id, and some endpoints send no ids, or the same ones in each answer.
             while not 0 < len(call_id) <= _MAX_ID_CHARS or any(call_id in ids for ids in used):
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
             new_ids.add(call_id)
@@ -342,7 +341,7 @@ class _IncomingAnswer:
     def _response(self, output: wire.ModelOutput) -> ModelResponse:
         run, now, model = self._run, self._clock.monotonic(), output.model or self._model
         normal, cost = normalize_usage(output.usage), output.cost_usd
-        if not (isinstance(cost, int | float) and 0 <= cost < 1e18):  # None, or nothing that money can be
+        if not (isinstance(cost, int | float) and 0 <= cost < 1e18):  # None, or not a possible price
             cost = run.agent.cost(normal, model, output.service_tier)
         if cost is None and model != self._model:  # a gateway may report a model other than the requested one
             cost = run.agent.cost(normal, self._model, output.service_tier)

@@ -49,10 +49,10 @@ async def open_run(
     parent: Run | None = None,
     parent_tool_use_id: str | None = None,
 ) -> Run:
-    """Become the only run of a session.
+    """Lock and load a session; return its run, which `close_run` must release.
 
-    Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing has
-    changed. A subagent shares its parent's deadline.
+    Nothing has changed after `OptionsError`, `SessionNotFoundError`, `SessionExistsError`, `SessionLockedError`,
+    `RequestConflictError` or `LogCorruptError`. A subagent shares its parent's deadline.
     """
     # Before a session exists: a refusal must leave nothing behind.
     _check_limits(agent, request)
@@ -71,7 +71,7 @@ async def open_run(
         agent_name=agent.name,
         guard=stopping.guard,
     )
-    # Before the parts open, some of which ask a model through it.
+    # Before the parts open, because some of them call a model through it.
     agent = changed(agent, provider=for_session(agent.provider, session_state(session_id, view)))
     run = Run(
         agent=agent,
@@ -99,8 +99,8 @@ async def close_run(run: Run) -> None:
 
 @frozen
 class _OpenRun:
-    """A run whose session is not released yet: its writer, what closes that if the run is collected, its event loop, and
-    the place of its store.
+    """A run whose session is not released yet: its writer, the finalizer that closes the writer once the run is collected,
+    its event loop, and the place of its store.
 
     A loop that is closed with an unfinished generator (`asyncio.Runner` and `asyncio.run` end those first) never ends the
     run, and its process would hold the session until it exits.
@@ -114,7 +114,7 @@ class _OpenRun:
     @classmethod
     def note(cls, recorder: Recorder, writer: SessionWriter, place: object) -> None:
         release = when_collected(recorder, writer.close)
-        release.atexit = False  # then the system releases it, and a store that hangs would hold up the exit
+        release.atexit = False  # at exit the system releases it, and a store that hangs would delay the exit
         with _GUARD:
             _OPEN_RUNS[recorder] = cls(writer, release, ref(asyncio.get_running_loop()), place)
 
@@ -151,7 +151,7 @@ def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
 
 
 def _place_of(store: StoreCore) -> object:
-    """Where a store keeps its sessions; a store that does not tell shares them with no other one."""
+    """The place where a store keeps its sessions; a store that has no `place` is treated as separate from all others."""
     return getattr(store, "place", None) or store
 
 
@@ -185,7 +185,7 @@ async def _take_session(
     try:
         opened, cancelled = await ask_store(opening, deadline.patience, too_late=close_late)
     except StorageTimeoutError:
-        # To read a long log takes longer than a cancellation waits, and nothing of this run is stored yet.
+        # Reading a long log takes longer than a cancellation waits, and nothing of this run is stored yet.
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise asyncio.CancelledError from None
         raise

@@ -84,25 +84,25 @@ class Part:
         """
 
     async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:
-        """Return the events that end whatever these questions block, to be stored with the prompt that came instead."""
+        """Return the events that end whatever these questions block, to be stored with the prompt that was sent instead."""
         return ()
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Change a prompt before hooks see it."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Complete a prompt, or a message to the running turn, after hooks have passed it."""
+        """Complete a prompt after the hooks have accepted it, or a message to the running turn."""
 
     async def before_step(self) -> None:
-        """Act before each request to the model; nothing else is running between two steps."""
+        """Act before each request to the model, after the calls of the previous step have ended."""
 
     def system_prompt(self) -> SystemPrompt | None:
         """Return the system prompt for a session that would begin now. The first part that has one provides it."""
         return None
 
     def facts(self) -> Mapping[str, str]:
-        """Return what the model must have read by now, keyed by subject; new and changed facts are appended as a message,
-        changed ones not if they are `context.Once`.
+        """Return the facts that the model must have read by now, by subject. New and changed ones are appended as messages;
+        a `context.Once` only when it is new.
 
         Return the same object as long as nothing changes.
         """
@@ -125,7 +125,7 @@ class Part:
         return context
 
     def tell_hooks(self) -> Mapping[str, Any]:
-        """Return entries for the `context` of hooks, besides where they run."""
+        """Return additional entries for the hooks' `context`."""
         return {}
 
     def receive(self, size_bytes: int) -> tuple[int, str | None]:
@@ -144,7 +144,7 @@ class Part:
         return value
 
     def may_wait(self, events: Sequence[Event]) -> bool:
-        """Whether events may be stored and shown with the next ones, because nobody acts on them before."""
+        """Whether events may be stored and shown with the next ones, because nobody acts on them before then."""
         return False
 
     def stored(self, events: Sequence[Event]) -> None:
@@ -155,7 +155,7 @@ class Part:
         return False
 
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
-        """Translate a call for the tools on offer, for a model that was trained on other names."""
+        """Translate a call to the tools on offer, for a model that was trained with other names."""
         return use
 
     def continues(self, tool_use_id: str) -> bool:
@@ -174,7 +174,7 @@ class Part:
         return messages
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Store data that does not belong in the log outside it. Called for every result, before hooks see it."""
+        """Move data that does not belong in the log out of a result. Called for every result, before hooks see it."""
         return result
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
@@ -206,7 +206,7 @@ class Part:
         """Append attestations of the record: the `result` is stored but not yet shown, and the session is still locked."""
 
     async def close(self) -> None:
-        """Release all resources; another run may hold the session by now. Called after `begin`, however the run ended."""
+        """Release all resources; another run may hold the session by now. Called last, however the run ended."""
 
 
 # Creates a part in a run: its class, or a `partial` of it with its settings.
@@ -265,5 +265,5 @@ class Parts:
 
 @cache
 def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tuple[int, ...]:
-    """The positions of the classes that override a seam: awaiting a default for every part and event is not free."""
+    """The positions of the classes that override a seam; the others are skipped, because awaiting a default is not free."""
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)

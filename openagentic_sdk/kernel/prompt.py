@@ -1,4 +1,4 @@
-"""Prompts as the kernel takes them: text, with pictures, documents and sound. The module `prompts` parses them."""
+"""Prompts as the kernel accepts them: text, with pictures, documents and sounds. The module `prompts` parses them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MediaPart:
 
 @frozen
 class Said:
-    """A prompt as received. `parts` are released once stored; `attachments` are already stored. `typed` is the portion of
-    the text that a person wrote, None for all of it.
+    """A prompt as received. `parts` are removed as they are stored; `attachments` are already stored. `typed` is the
+    portion of the text that a person wrote, None for all of it.
 
     `request_id` identifies the prompt or message within its session: one that is already in the log is not accepted again.
     `may_answer` is False for a sender who may not answer questions, and so may not close one by sending something else.

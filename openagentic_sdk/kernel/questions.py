@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunQuestions:
-    """The questions of one run. `parked` are those that stay open when the run ends, by the call that asks them;
+    """The questions of one run. `parked` are those that stay open when the run ends, keyed by the call that asks them;
     `taken_ids` are those that this run has asked or found answered.
     """
 
@@ -28,7 +28,7 @@ class RunQuestions:
     async def ask(self, question: UserQuestion) -> UserAnswer:
         """Put a question to a person and return the answer, or the recorded one; both end up in the log.
 
-        The notification hooks run meanwhile and change nothing.
+        The notification hooks run at the same time, and cannot change the question or its answer.
         """
         run = self._run
         question = run.recorder.masked(question)  # an earlier question is logged as it was stored
@@ -63,7 +63,7 @@ class RunQuestions:
             await run.record(answer)
             return answer
         except asyncio.CancelledError:
-            # Stopping a run does not answer its question, so park it; an interrupt by a person and a time limit do.
+            # Stopping a run leaves its question open, so park it; an interrupt by a person or the time limit closes it.
             if run.lifetime.stopping.asked != "interrupt" and run.lifetime.deadline.remaining_s() != 0:
                 self.park(question)
             raise

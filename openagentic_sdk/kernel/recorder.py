@@ -33,7 +33,7 @@ StorePatience = Callable[[], float | None]
 
 
 class Recorder:
-    """Appends to one session and shows the stored events on a channel. `patience` limits how long the store may take.
+    """The writer of one session, which shows stored events on a channel. `patience` limits how long the store may take.
 
     `guard` raises if the run has lost its right to act: then nothing is appended, and nothing follows what was appended.
     Events that may wait (`Part.may_wait`) count for the view at once; they are stored and shown with the next ones, or by
@@ -73,12 +73,12 @@ class Recorder:
         """Store the events as one batch and show them; return them as stored."""
         if not events:
             return []
-        # Not in a run that is no longer saved: there is no next write that would bring them along.
+        # Not in a run that is no longer saved: there is no next write to store them with.
         if self.saved and any(part.may_wait(events) for part in self.parts.at(Part.may_wait)):
             return await self._hold(self._stamped(events))
         stored_events = await self.store(*events)
         await self.channel.send(*stored_events)
-        # The first ones are those that had waited.
+        # The first events are those that had waited.
         return stored_events[-len(events) :]
 
     async def flush(self) -> None:
@@ -90,7 +90,7 @@ class Recorder:
         async with self._one_at_a_time:
             last_seq, authority = self._writer.last_seq + len(self._held), self._view.authority
             signed = events if authority is None else authority.sign(events, last_seq)
-            # As the store will number them: this run is the only writer, and the lock keeps its own events apart.
+            # As the store will number them: this run is the only writer, and the lock serializes its own events.
             numbered = [changed(event, seq=seq) for seq, event in enumerate(signed, start=last_seq + 1)]
             for event in numbered:
                 self._view.apply(event, made_here=True)
@@ -98,7 +98,7 @@ class Recorder:
             return numbered
 
     async def store(self, *events: Event) -> list[Event]:
-        """Store, after the events that waited, without showing; return all. A cancellation waits for the store's answer."""
+        """Store the waiting events and these, and show none; return all. A cancellation waits for the store's answer."""
         batch = self._stamped(events)
         # Instead of `async with`, which makes two more coroutines for each event.
         await self._one_at_a_time.acquire()
@@ -125,7 +125,7 @@ class Recorder:
                 self._guard()  # the process may have been suspended for too long in between
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
-                text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
+                text = f"approvals given in this run will be asked for again when it is resumed: {authority.problem}"
                 await self.show(SystemNotice("unsigned", text))
             if self.saved and stored_events and isinstance(stored_events[-1], SessionCompacted):
                 # Inside the lock, because no event may be applied while the view is replaced.
@@ -146,7 +146,7 @@ class Recorder:
         return later or late or cancelled
 
     def masked(self, event: E) -> E:
-        """The event as it may be stored and shown."""
+        """Return the event as it may be stored and shown."""
         for part in self.parts.at(Part.mask):
             event = part.mask(event)
         return event
@@ -168,7 +168,7 @@ class Recorder:
             raise cancelled
 
     async def close(self) -> None:
-        """Release the session's lock; closing twice is allowed. A store that hangs keeps it until it answers."""
+        """Release the session's lock; closing twice is allowed. A store that hangs keeps the lock until it answers."""
         self._is_closed = True
         if self.hung is not None:
             return
@@ -241,7 +241,7 @@ async def ask_store(
         limit_s = patience()  # shrinks if the run is stopped in the meantime
         give_up_at = min(give_up_at, math.inf if limit_s is None else now() + limit_s)
         try:
-            # Not longer at once: a stop asked for meanwhile shortens `patience`, and nothing else would wake this wait.
+            # In short waits: a stop requested meanwhile shortens `patience`, and nothing else would end a longer wait.
             await wait_until(done, min(max(0.0, give_up_at - now()), _LOOK_AGAIN_S))
         except asyncio.CancelledError as error:
             cancelled = error
@@ -260,7 +260,7 @@ async def ask_store(
 
 
 def _is_ours(value: StoreCore | SessionWriter) -> bool:
-    """Whether it belongs to this package: our writers report by themselves whether they would block an event loop."""
+    """Whether a store or writer belongs to this package: our writers themselves report if they would block an event loop."""
     return type(value).__module__.partition(".")[0] == _PACKAGE
 
 

@@ -14,12 +14,12 @@ from .tool import BareTool
 class ToolRegistry:
     """Tools by name, in the order of registration.
 
-    `specs`, if given, replaces the definitions that a model receives for these tools in this order.
+    `specs`, if given, replaces the definitions that a model receives for these tools, in the same order.
     """
 
     def __init__(self, tools: Iterable[BareTool] = (), specs: list[dict[str, Any]] | None = None) -> None:
         self._tools: dict[str, BareTool] = {}
-        for tool in tools:  # like `register`, without a call per tool and run
+        for tool in tools:  # like `register`, but without a method call for each tool of each run
             if tool.name in self._tools:
                 raise _duplicate(tool)
             self._tools[tool.name] = tool
@@ -48,7 +48,7 @@ class ToolRegistry:
         return ToolRegistry([tool for name, tool in self._tools.items() if name in name_set])
 
     def specs(self) -> list[dict[str, Any]]:
-        """The definitions that a model receives, as chat-completions entries; the same list until a tool is added."""
+        """Return the definitions that a model receives, as chat-completions entries; the same list until a tool is added."""
         if self._specs is None:
             self._specs = written([tool_spec(tool) for tool in self._tools.values()])
         return self._specs

@@ -1,8 +1,8 @@
 """Close everything that a crash left open, before a resumed session continues.
 
 A call that was requested and never started runs now, through the whole gate again, provided it was requested here: one that
-came with an archive or an edited log is history. A call that started and has no result is in doubt. It runs again only if
-it was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to
+came with an archive or an edited log never runs. A call that started and has no result is in doubt. It runs again only if
+its tool was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to
 determine its outcome (`reconcile`); otherwise the model reads, once, that it may or may not have run. A call about which a
 person was asked stays open if its tool is missing here: the answer is for a process that has the tool.
 """
@@ -40,7 +40,7 @@ _NOT_OURS: dict[str, Any] = {
 async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
     """Give every open call of an earlier run its result, in order.
 
-    If a prompt follows, calls that wait for a person, and calls that had not started beside them, are left for `supersede`.
+    If a prompt follows, calls that wait for a person are left for `supersede`, and with them calls that never started.
     """
     # The code that made these calls no longer exists, so they are not repeated.
     for record in run.view.open_inner_calls():
@@ -89,7 +89,7 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
 
 
 def _is_superseded(run: Run, record: CallRecord, waiting_ids: Collection[str | None]) -> bool:
-    """Whether `supersede` ends a call: it waits for a person, or had not started beside one that does."""
+    """Whether `supersede` ends a call: it waits for a person, or never started while another one waits for a person."""
     use_id, is_ours = record.use.tool_use_id, run.view.is_ours(record.use)
     is_untouched = record.started is None and not run.view.has_asked(use_id)
     return is_ours and (use_id in waiting_ids or (bool(waiting_ids) and is_untouched))
@@ -137,7 +137,7 @@ def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTo
 
 
 async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> ToolResult:
-    """The result of a call in doubt: the outcome that the tool can determine, otherwise `unknown`."""
+    """Return the result of a call in doubt: the outcome that the tool can determine, otherwise `unknown`."""
     use_id = record.use.tool_use_id
     try:
         context = tool_context(run, record.use)

@@ -1,4 +1,4 @@
-"""A run as an asyncio task whose events are taken one by one."""
+"""A run as an asyncio task whose events are received one at a time."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class RunTask:
         # Returns the next event, or None after the last. The run waits until the next call.
         self.next_event = channel.receive
         self._task = asyncio.create_task(run_session(run, prompt))
-        # Whatever ends the task, or the consumer would wait for a next event for ever. A task of its own, because
-        # `asyncio.run` cancels all tasks and waits for them before it closes generators: no consumer takes the last events
-        # of a run whose generator is still referenced then.
+        # Close the channel whatever ends the task, or the consumer would wait for the next event forever. In a separate
+        # task, because `asyncio.run` cancels all tasks and waits for them before it closes generators: then nobody receives
+        # the last events of a run whose generator is still referenced.
         self._watch = asyncio.create_task(wait_until(self._task))
         self._watch.add_done_callback(lambda _: channel.close())
         self._task.add_done_callback(lambda _: threads.close())
@@ -72,7 +72,7 @@ class RunTask:
 
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:
-        """Run `start`, which calls the method above, in a caller's context: the consumer of the events may have another."""
+        """Run `start`, which calls `RunTask.start`, in a caller's context: the consumer of the events may have another."""
         starting = running_loop("a run").create_task(start(), context=context)
         done, cancelled = await settled(starting, starting.cancel)
         if cancelled is not None:
@@ -98,7 +98,7 @@ class RunTask:
         return unread
 
     def open_questions(self) -> list[UserQuestion]:
-        """The unanswered questions."""
+        """Return the unanswered questions."""
         return self._run.view.open_questions()
 
     @property
@@ -121,7 +121,7 @@ class RunTask:
 
     def _end(self, how: Literal["interrupt", "suspend", "close"]) -> None:
         stopping = self._run.lifetime.stopping
-        # A person's interrupt replaces an earlier suspend, and no later one replaces it: the question is closed.
+        # A person's interrupt replaces an earlier suspend, and no later request replaces it: the question is closed.
         stopping.asked = how if how == "interrupt" else stopping.asked or how
         self._task.cancel()
 
@@ -130,17 +130,17 @@ class RunTask:
         self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
-        """The run's result. Raises `StorageTimeoutError` if the store did not answer; any other exception is a defect."""
+        """Return the run's result. Raises `StorageTimeoutError`, or a test's `ScriptMismatchError`; all else is a defect."""
         return await self._task
 
     async def close(self, *, interrupt: bool = False) -> None:
-        """Stop listening, end the run if it is still going, and wait until it has ended.
+        """Stop receiving events, end the run if it is still active, and wait until it has ended.
 
         An open question stays open unless `interrupt` is set.
         """
         if self._task.get_loop().is_closed():
-            return  # nothing of the run can end any more: its session is released when it is collected, or needed
-        # First, or the run would wait for somebody to take its last events.
+            return  # the run can no longer end: its session is released when the run is collected or another needs it
+        # First, or the run would wait for somebody to receive its last events.
         self._channel.close()
         self._end("interrupt" if interrupt else "close")
         _, cancelled = await settled(self._task)
@@ -164,7 +164,7 @@ async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:
 
 
 def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[AnyEvent, None]:
-    """Iterate over the events of the run that `start` begins, in the context of this call, whatever the consumer's."""
+    """Return an iterator over the events of the run that `start` begins; it runs in the context of this call."""
     return _events(start, copy_context())
 
 

@@ -1,4 +1,4 @@
-"""Tools, and the context that one receives for a call.
+"""Tools, and the context that a tool receives for each call.
 
 A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime. The effect class
 alone determines what may be repeated after a crash and what may run in parallel.
@@ -121,7 +121,7 @@ class RunResources:
     def find(self, kind: type[T]) -> T | None:
         """Return the value of this class, or None if no call has requested one."""
         value = self._by_type.get(kind)
-        assert value is None or isinstance(value, kind), f"{kind.__name__} is what was made of it"
+        assert value is None or isinstance(value, kind), f"the value made for {kind.__name__} is an instance of it"
         return value
 
     def get(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
@@ -135,7 +135,7 @@ class RunResources:
             return value
 
     def __iter__(self) -> Iterator[object]:
-        """Iterate over all values in the order of their creation."""
+        """Return an iterator over all values in the order of their creation."""
         # A copy, because a call that is being abandoned may still add one.
         return iter(list(self._by_type.values()))
 
@@ -162,7 +162,7 @@ class Services:
         service = self._by_type.get(kind)
         if service is None and kind in _ALWAYS_THERE:
             service = self._by_type.setdefault(kind, kind())
-        assert service is None or isinstance(service, kind), f"what is offered as {kind.__name__} is one"
+        assert service is None or isinstance(service, kind), f"the service offered as {kind.__name__} is one"
         return service
 
     def get(self, kind: type[T]) -> T:
@@ -179,11 +179,11 @@ class Services:
 
 @frozen(kw_only=True)
 class ToolContext(Generic[DepsT]):
-    """Where one call runs, and the services available to it. A tool that runs alone, in a test, needs none of them.
+    """Where one call runs, and the services available to it. Every field is optional: a test may run a tool alone.
 
     `cwd` is the working directory; `workspace_roots` are the folders that belong to the session (cwd if empty).
     `session_dir` is the session's folder, None if its store does not use files. `idempotency_key` is the same for every
-    attempt at one call. `seq` is the event by which the model requested the call. `cancelled` is set when the call should
+    attempt at one call. `seq` is that of the event by which the model requested it. `cancelled` is set when the call should
     stop; code in a thread polls it. `services` are offered by the kernel and the parts of the run, and requested by type:
     `ctx.services.get(Questions)`. The folds that the run keeps over its log are among them.
     """
@@ -229,7 +229,7 @@ class BareTool(ABC):
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
     `allowed_callers` lists who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
     vendor's name for code that it runs (`code_execution_20260120`, `programmatic`), sent to the vendor with the definition;
-    None allows all. A call of a tool that `is_answer` is the run's final answer: it has no other effect and needs no
+    None allows all. A call of a tool with `is_answer` is the run's final answer: it has no other effect and needs no
     permission, whatever the mode.
     """
 
@@ -249,7 +249,7 @@ class BareTool(ABC):
         """Run the tool. Return what `json_value` accepts, or a `ToolOutput`; any exception becomes an error result."""
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
-        """Further names by which permission rules may refer to this tool with this input."""
+        """Return further names by which permission rules may refer to this tool with this input."""
         return ()
 
     def json_value(self, output: Any) -> Any:
@@ -273,5 +273,5 @@ CALLER_WORDS = {"program": "programmatic"}
 
 
 def may_call(tool: BareTool, caller: str) -> bool:
-    """Whether this caller may call the tool (see `Tool.allowed_callers`)."""
+    """Whether this caller may call the tool (see `BareTool.allowed_callers`)."""
     return tool.allowed_callers is None or caller in tool.allowed_callers

@@ -95,7 +95,7 @@ def waits_elsewhere(run: Run, tool_name: str) -> RunStopped:
 
 
 async def propose(run: Run, use: ToolUse) -> Proposed:
-    """Return the call after the pre-tool hooks; their effects are in the log by then.
+    """Check a call, run the pre-tool hooks on it, and return it as they left it; their events are in the log by then.
 
     Raises `ToolError` for an unknown tool and for input that does not fit it.
     """
@@ -104,8 +104,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
         raise ToolInputError(
-            f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
-            f"object, or a huge one), so it did not run; what came is {shortened(use.raw_arguments, 500)!r}"
+            f"{use.name}: the call did not arrive whole (the answer was cut off or withdrawn, or the arguments are not a "
+            f"JSON object, or a huge one), so it did not run; received: {shortened(use.raw_arguments, 500)!r}"
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
@@ -172,9 +172,9 @@ def decision_event(
 
 
 async def ask_gate(run: Run, gate: Gate, use: ToolUse, effect: Effect, *, parks: bool = True) -> ApprovalResult:
-    """The gate's decision about a call that the runtime itself makes; it is in the log by then.
+    """Ask the gate about a call that the runtime itself makes; record and return its decision.
 
-    Without `parks`, a run that could only wait for an answer is refused: nothing would act on a later answer.
+    Without `parks`, a call for which the run could only wait is refused: nothing would act on a later answer.
     """
     context = run.gate_context(use.tool_use_id, effect, use.name)
     if run.request.parks and not parks:
@@ -185,7 +185,7 @@ async def ask_gate(run: Run, gate: Gate, use: ToolUse, effect: Effect, *, parks:
 
 
 async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
-    """Ask the gate. Raises `ToolError` if a person substituted input that does not fit."""
+    """Ask the parts and the gate about a call. Raises `ToolError` if a person substituted input that does not fit."""
     use, tool, input = call.use, call.tool, call.input
     if tool.is_answer:
         reason = "it is the answer that the caller asked for"
@@ -222,7 +222,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
-    """The decision of hooks in the person's place, or None if they leave it to the person."""
+    """Ask the hooks to decide in the person's place; return None if they leave the decision to the person."""
     payload = {"tool_name": name, "tool_input": input}
     events, decision = await run.hooks.run("permission_request", payload, tool_use_id=use.tool_use_id)
     forbids = decision is not None and (decision.block or decision.stops)

@@ -25,7 +25,7 @@ SHOWN_CHARS = 8_000
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a value of a tool or hook to plain JSON values, so that no code of its classes runs later; else to text."""
+    """Convert a value from a tool or hook to plain JSON values, or to text, so that no code of its classes runs later."""
     # Exactly these types: a subclass may bring code of its own.
     if value is None or type(value) in (str, bool):
         return value
@@ -68,7 +68,7 @@ def has_more_text(value: object, limit: int) -> bool:
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
-    """The result in a storable size. Long error messages and tracebacks keep their beginning and end."""
+    """Return the result in a storable size: only the beginning and end of long outputs, error messages and tracebacks."""
     trace = (result.meta or {}).get("traceback")
     if isinstance(trace, str) and len(trace) > SHOWN_CHARS:
         result = replace(result, meta={**(result.meta or {}), "traceback": _ends_of(trace, SHOWN_CHARS // 4)})
@@ -94,18 +94,18 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
 
 
 def _ends_of(text: str, head_chars: int) -> str:
-    return f"{text[:head_chars]}\n... {len(text)} letters ...\n{text[head_chars - SHOWN_CHARS :]}"
+    return f"{text[:head_chars]}\n... {len(text)} characters ...\n{text[head_chars - SHOWN_CHARS :]}"
 
 
 async def store_result(run: Run, result: ToolResult) -> ToolResult:
-    """The result after the parts have prepared it for the log."""
+    """Let the parts prepare a result for the log, and return it."""
     for part in run.parts.at(Part.store_result):
         result = await part.store_result(result)
     return result
 
 
 async def put_blob(run: Run, data: bytes) -> str:
-    """Store bytes beside the log; a cancellation waits until they are stored."""
+    """Store bytes beside the log and return their digest; a cancellation waits until they are stored."""
     sha256, cancelled = await ask_store(partial(run.agent.store.put_blob, run.session_id, data), run.lifetime.patience)
     if cancelled is not None:
         raise cancelled

@@ -25,7 +25,7 @@ from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
 from .tool_output import has_more_text, plain_output, plain_value, shrink_output, store_result
 
-# Most of them take a thread; an answer may have thousands of calls.
+# The most calls to run at once. Most of them use a thread, and an answer may have thousands of calls.
 MAX_AT_ONCE = 64
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 STILL_RUNNING = (
@@ -35,7 +35,7 @@ STILL_RUNNING = (
 
 
 class Job:
-    """A running call. `result` is its outcome, once it has ended or was abandoned."""
+    """A running call. `result` returns its outcome once it has ended or been abandoned."""
 
     def __init__(self, run: Run, call: Permitted) -> None:
         self.call = call
@@ -58,12 +58,12 @@ class Job:
             self._seconds = round(clock.monotonic() - began, 6)
 
     async def end(self) -> None:
-        """Ask the call to end and give it a moment, and its subagents the time they need."""
+        """Cancel the call and wait a moment for its end, or as long as subagents of the run are active."""
         await self.guest.end(lambda: self._run.children > 0)
         self._run.lifetime.left.extend(self._left)
 
     def result(self, *, cut: bool = False) -> ToolResult:
-        """The result for the model; raises whatever ends the run. `cut` is true if the run ended the call."""
+        """Return the result for the model, or raise an error that ends the run. `cut` is true if the run ended the call."""
         use_id, error = self.call.use.tool_use_id, self.guest.error
         # These end the run: a store that fails, or a question whose answer comes later.
         if isinstance(error, StorageError | RunStopped):
@@ -105,9 +105,9 @@ def _own_copy(value: Any) -> Any:
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
-    """Answer all the calls: adjacent calls that may run in parallel together, the others one after the other.
+    """Run the calls: adjacent ones that may run in parallel at the same time, the others one after the other.
 
-    Returns the results before long values are moved to blobs.
+    Returns their results as they were before long values moved to blobs.
     """
     results = []
     for group in _groups(run, calls):
@@ -134,7 +134,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
 
 
 def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
-    # Only adjacent calls: what reads after a write must see what was written.
+    # Only adjacent calls: a call that reads after a write must see what was written.
     group: list[ToolUse] = []
     for use in calls:
         parallel = use.name in run.agent.tools and run.agent.tools.get(use.name).parallel
@@ -206,7 +206,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:
-    """Run one call by itself; any exception of the tool becomes a result for the model."""
+    """Run one call by itself and return its result; an exception of the tool becomes one, unless it ends the run."""
     job = Job(run, call)
     try:
         await job.guest.ended()
@@ -217,7 +217,7 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
 
 
 async def masked(run: Run, result: ToolResult) -> ToolResult:
-    """The result with its secrets masked, before any of it is moved to a blob.
+    """Return the result with its secrets masked; call this before any of it is moved to a blob.
 
     A megabyte takes a third of a second: a result that will be a blob is masked in a thread.
     """
@@ -227,7 +227,7 @@ async def masked(run: Run, result: ToolResult) -> ToolResult:
 
 
 async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Sequence[HookEvent], ToolResult]:
-    """The result after the post-tool hooks, and the events of those hooks."""
+    """Run the post-tool hooks; return their events, and the result as they left it."""
     output, hook_events, decision = await run.agent.hooks.run_post_tool_use(
         tool_name=call.use.name,
         tool_input=call.input,

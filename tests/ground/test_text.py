@@ -95,7 +95,7 @@ class ShownTextTest(unittest.TestCase):
             "a\xa0b\u3000c": "a\\xa0b\\u3000c",
             "é日": "é日",
             "👩\u200d💻": "👩\\u200d💻",
-            "a" + " " * 41 + "b": "a[41 blanks]b",
+            "a" + " " * 41 + "b": "a[41 spaces]b",
             "a" + " " * 40 + "b": "a" + " " * 40 + "b",
         }
         for text, shown in table.items():

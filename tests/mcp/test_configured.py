@@ -341,7 +341,7 @@ class ConsentTest(ConfiguredCase):
         entry = {"command": "a\u202eb", "args": ["x y", "\x1b[2J", "; rm -rf /", " " * 90 + "evil"], "env": {"K": "\n"}}
         self.name(entry)
         text = "\n".join(describe(definition_of(self.one().entry)))
-        self.assertIn(r"'a\u202eb' 'x y' '\x1b[2J' '; rm -rf /' '[90 blanks]evil'", text)
+        self.assertIn(r"'a\u202eb' 'x y' '\x1b[2J' '; rm -rf /' '[90 spaces]evil'", text)
         self.assertIn(r"with the variable K=\n", text)
         self.name({"type": "http", "url": "https://h/${PATH_OF_IT}", "headers": {"X": "${AWS_SECRET}", "Y": "fixed"}})
         text = "\n".join(describe(definition_of(self.servers().found[0].entry)))

@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
 
 def is_bounded(value: Any, *, max_values: int, max_levels: int) -> bool:
-    """Whether a JSON value contains at most so many values, on at most so many levels of nesting; stops at the limits."""
+    """Whether a JSON value contains at most `max_values` values on `max_levels` levels of nesting; stops at the limits."""
     left, level = max_values, [value]
     for _ in range(max_levels):
         parts = [item.values() if isinstance(item, Mapping) else item for item in level if isinstance(item, _NESTS)]
@@ -40,14 +40,14 @@ _NESTS = (Mapping, list, tuple)
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
-    """The schema, read once as long as the source is the same object."""
+    """Return the schema; it is read only once as long as the source is the same object."""
     from . import reading
 
     return reading.compiled(source)
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
-    """Like `Schema(schema).check`, for a schema that is used once."""
+    """Do the same as `Schema(schema).check`, for a schema that is used once."""
     from . import reading
 
     return reading.Schema(schema).check(value, what)

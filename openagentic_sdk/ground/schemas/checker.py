@@ -30,7 +30,7 @@ TYPES: Mapping[str, tuple[int, ...]] = {
 
 Path: TypeAlias = tuple[Any, Any] | None  # (the path above, a name or an index)
 Seen: TypeAlias = set[Any] | None  # the evaluated names or indexes; None if not needed
-# A value, its path and the run.
+# Checks a value at a path in a run; the last argument collects what was evaluated.
 Check: TypeAlias = "Callable[[Any, Path, SchemaRun, Seen], Fault | None]"
 
 
@@ -81,7 +81,7 @@ class Fault:
         self.path, self._words, self.value, self._weight = path, words, value, weight
 
     def weight_below(self, top: Path) -> int:
-        """A weight that identifies the intended alternative, which fits deeper than those that a constant rules out."""
+        """The weight of the fault below `top`: largest for the intended alternative, in which the value fits the deepest."""
         weight, path = self._weight, self.path
         while path is not None and path is not top:
             path, weight = path[0], weight + 2
@@ -241,7 +241,7 @@ class Node:
             fits += 1
             if keyword == "oneOf" and fits > 1:
                 return Fault(
-                    path, f"fits more than one of the {len(self.children[keyword])} forms, and must fit just one"
+                    path, f"fits more than one of the {len(self.children[keyword])} forms, but must fit just one"
                 )
             if seen is not None and mine:
                 seen |= mine
@@ -323,7 +323,7 @@ class Node:
         return None
 
     def _fill(self, part: Node | None, path: Path, name: str, run: SchemaRun) -> bool:
-        """Insert the default of a missing required property, if there is a valid one."""
+        """Insert the default of a missing required property, if there is a valid one; return whether there is."""
         if not run.is_filling or part is None or "default" not in part.schema:
             return False
         default = copied(part.schema["default"], run)
@@ -386,7 +386,7 @@ class Node:
 
         def words() -> str:
             bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
-            return f"must hold {bounds} of {accepted_values(part.schema) or 'what contains asks for'}"
+            return f"must contain {bounds} of {accepted_values(part.schema) or 'the items that its schema requires'}"
 
         return Fault(path, words, len(indexes))
 
@@ -416,7 +416,7 @@ class Node:
 
 
 def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
-    """The checks, followed by `rest` for each property or item that none of them evaluated."""
+    """Return a check that runs these, and then `rest` for each property or item that none of them evaluated."""
 
     def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         mine: set[Any] = set()
@@ -437,7 +437,7 @@ def _with_rest(rest: Node, checks: Sequence[Check]) -> Check:
 
 
 def _scoped(base: str, checks: Sequence[Check]) -> Check:
-    """The checks, with their own resource as the innermost entered (2020-12, core 7.1)."""
+    """Return a check that runs these with their own resource as the innermost entered one (2020-12, core 7.1)."""
 
     def check(value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         run.scope.append(base)

@@ -1,7 +1,7 @@
 """Match patterns of JSON Schema (ECMA-262, `u` flag) without catastrophic backtracking.
 
 A pattern becomes an automaton, and all its states advance through the text in parallel (Thompson 1968): nothing is tried
-twice. Back references, look-behind, and lookahead other than right after a leading `^` have no such automaton and are
+twice. Back references, lookbehind, and lookahead except right after a leading `^` have no such automaton and are
 rejected with a ValueError.
 """
 
@@ -38,7 +38,7 @@ _cached: dict[str, Expression] = {}
 
 
 def expression(pattern: str) -> Expression:
-    """Parse the pattern. Raises ValueError if it is outside the supported subset."""
+    """Return the parsed pattern. Raises ValueError if it is outside the supported subset."""
     parsed = _cached.get(pattern)
     if parsed is None:
         parsed = Expression(pattern)
@@ -50,7 +50,7 @@ def expression(pattern: str) -> Expression:
 
 
 class Expression:
-    """A parsed pattern. `size` is an upper bound of its states, which are created for the first search."""
+    """A parsed pattern. `size` is an upper bound on the number of its states, which are created for the first search."""
 
     def __init__(self, pattern: str) -> None:
         reader = _ExpressionReader(pattern)
@@ -269,7 +269,7 @@ def _of_category(name: str) -> Fits:
 
 
 def _size(part: Part) -> int:
-    """An upper bound of the number of states of a part; counting stops soon after the limit."""
+    """An upper bound on the number of states of a part; counting stops soon after the limit."""
     if part[0] == "times":
         times: int = max(part[2] if part[3] is None else part[3], 1)
         return min(MAX_STATES + 1, (_size(part[1]) + 1) * times + 1)
@@ -279,7 +279,7 @@ def _size(part: Part) -> int:
 
 
 class _Automaton:
-    """The states of a pattern, as numbers; 0 is the final one."""
+    """The states of a pattern, which are numbered; 0 is the final one."""
 
     def __init__(self, part: Part) -> None:
         self.size = _size(part)
@@ -315,7 +315,7 @@ class _Automaton:
         return False
 
     def _step(self, states: frozenset[int], before: str, char: str) -> tuple[frozenset[int] | None, int]:
-        """The states after a character, or None once the whole pattern is found, and the cost of the step."""
+        """Return the states after a character, or None once the whole pattern is found, and the cost of the step."""
         is_border = (before == "w") is not (char in _WORD)
         places = {"": True, "^": before == "", "$": char == "", "b": is_border, "B": not is_border}
         waiting, reachable = [self._start, *states], set(states) | {self._start}

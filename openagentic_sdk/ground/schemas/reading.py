@@ -1,4 +1,4 @@
-"""Read a JSON schema once: every subschema, their references, and the parts that cannot be checked.
+"""Read a JSON schema once: every subschema, its references, and the parts that cannot be checked.
 
 Only what was read as a schema can be referenced, and nothing is ever fetched.
 """
@@ -49,7 +49,7 @@ class Schema:
             )
 
     def check(self, value: Any, what: str = "the arguments") -> Any:
-        """Return the value with the defaults of missing required properties. `what` is its name in errors.
+        """Return the value with defaults filled in for missing required properties. `what` is its name in errors.
 
         Raises `ToolInputError` with the path of the first mismatch, or if the check would take too much work.
         """
@@ -74,7 +74,7 @@ _compiled: dict[int, Schema] = {}
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
-    """The schema, read once as long as the source is the same object."""
+    """Return the schema; it is read only once as long as the source is the same object."""
     schema = _compiled.get(id(source))
     if schema is None or schema.source is not source:
         schema = Schema(source)
@@ -124,7 +124,7 @@ def _written(path: Path) -> str:
 
 
 class _DocumentReader:
-    """Finds every schema in a document, then builds their checks."""
+    """A reader that finds every schema in a document, then builds their checks."""
 
     def __init__(self, source: Any) -> None:
         self.problems: list[str] = []
@@ -198,7 +198,7 @@ class _DocumentReader:
         return node
 
     def _keywords(self, source: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-        """Iterate over the meaningful keywords; record a problem for each invalid one."""
+        """Yield the meaningful keywords with their values; record a problem for each invalid one."""
         for keyword, value in source.items():
             wrong = _WRONG.get(keyword)
             if keyword in ("pattern", "patternProperties"):

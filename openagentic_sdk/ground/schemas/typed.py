@@ -83,7 +83,7 @@ class Member:
 
 
 def json_type(annotation: Any) -> JsonType[Any]:
-    """The JSON form of a type. Raises `OptionsError`, with the alternative, for one that JSON cannot represent."""
+    """The JSON form of a type. Raises `OptionsError`, with alternatives, for one that JSON cannot represent."""
     return _TypeReader(annotation).whole(lambda reader: reader.node(annotation))
 
 
@@ -98,7 +98,7 @@ def record_type(members: Iterable[Member], make: Callable[..., T], around: Any =
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
-    """The annotations of a class or function with their names resolved, also in the enclosing function."""
+    """The annotations of a class or function with their names resolved, even those local to an enclosing function."""
     local = dict(_names_around(thing))
     if isinstance(thing, type):
         local.setdefault(thing.__name__, thing)
@@ -113,7 +113,7 @@ def hints_of(thing: Any) -> dict[str, Any]:
 
 
 def _names_around(thing: Any) -> Mapping[str, Any]:
-    """The local names of the running function that defines a function or class."""
+    """The local names of the function that defines a function or class; empty if it is not running."""
     outer, inside, _ = getattr(thing, "__qualname__", "").rpartition(".<locals>")
     frame = sys._getframe() if inside else None
     while frame is not None and frame.f_code.co_qualname != outer:
@@ -122,7 +122,7 @@ def _names_around(thing: Any) -> Mapping[str, Any]:
 
 
 def _names_of_callers() -> Iterator[dict[str, Any]]:
-    """Iterate over the local names of the callers outside this package, nearest first."""
+    """Yield the global and local names of each caller outside this package, nearest first."""
     frame, package = sys._getframe(), __name__.partition(".")[0]
     while frame.f_back is not None:
         frame = frame.f_back
@@ -322,7 +322,7 @@ def _members(kind: Any) -> list[Member] | None:
 
 
 def _tag(kind: Any) -> dict[str, Any]:
-    """The tag that identifies a msgspec class in JSON."""
+    """The tag that identifies a msgspec class in JSON; empty for other classes."""
     tag = getattr(getattr(kind, "__struct_config__", None), "tag", None)
     return {} if tag is None else {kind.__struct_config__.tag_field: tag}
 
@@ -353,7 +353,7 @@ _LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
 def _flat(notes: Iterable[Any]) -> Iterator[Any]:
-    """The metadata of an annotation, including nested metadata (pydantic's `Field(...)`, `annotated_types.Interval`)."""
+    """Yield the metadata of an annotation, even if nested (pydantic's `Field(...)`, `annotated_types.Interval`)."""
     for note in notes:
         yield note
         if is_field(note):
@@ -363,12 +363,12 @@ def _flat(notes: Iterable[Any]) -> Iterator[Any]:
 
 
 def is_field(note: Any) -> bool:
-    """Whether this is a result of pydantic's `Field(...)`."""
+    """Whether a piece of metadata is the result of pydantic's `Field(...)`."""
     return hasattr(note, "metadata") and hasattr(note, "is_required") and not isinstance(note, type)
 
 
 def _annotation_schema(notes: Sequence[Any]) -> dict[str, Any]:
-    """The schema annotations for the model in the metadata, besides the limits."""
+    """The keywords in the metadata that inform the model, such as `description`, without those that limit values."""
     texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
     texts += [getattr(note, "description", None) for note in notes]
     annotations = {"description": next((text for text in texts if isinstance(text, str)), None)}
@@ -382,7 +382,7 @@ def _annotation_schema(notes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _in_zone(zone: Any) -> Callable[[Any], bool]:
-    """The test of `annotated_types.Timezone`: a zone or its name, None for naive times, `...` for any zone."""
+    """Return the test for `annotated_types.Timezone`: a zone or its name, None for naive times, `...` for any zone."""
     if isinstance(zone, str):
         from zoneinfo import ZoneInfo  # slow to import
 
@@ -402,7 +402,7 @@ def _has(note: Any, name: str) -> bool:
 
 
 def _adapter(annotation: Any, *parts: Any) -> Any:
-    """Pydantic's adapter for a type that only pydantic can explain, otherwise None; such a type implies that it is
+    """Pydantic's adapter for a type that only pydantic can explain, otherwise None; such a type implies that pydantic is
     imported.
     """
     is_its_own = any(
@@ -426,7 +426,7 @@ def _read_any(value: Any, path: str) -> Any:
 
 def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any] | None = None) -> ReadValue:
     def read(value: Any, path: str) -> Any:
-        # In Python, bool is a subclass of int; in JSON, `true` is no number.
+        # In Python, bool is a subclass of int; in JSON, `true` is not a number.
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise _Misfit(path, f"must be {description}, not {shown(value)}")
         return value if make is None else _call_constructor(path, make, value)
@@ -444,7 +444,7 @@ def _call_constructor(path: str, make: Callable[..., Any], /, *args: Any, **kwar
 
 
 def _misfit(path: str, error: Exception) -> _Misfit:
-    """A class's objection to a value; for pydantic, only its first error, with the location."""
+    """The error of a class that rejected a value; for pydantic, only the first one, with its location."""
     faults = error.errors(include_url=False) if hasattr(error, "errors") and callable(error.errors) else ()
     for fault in faults:
         for key in fault["loc"]:
@@ -501,7 +501,7 @@ class _SharedType:
 
 
 class _TypeReader:
-    """Reads one annotation with everything in it. `around` is the class or function whose names resolve its strings."""
+    """A reader of one annotation with everything in it. `around` is the class or function that resolves its names."""
 
     def __init__(self, around: Any = None) -> None:
         self._names: dict[str, Any] = {}
@@ -514,7 +514,7 @@ class _TypeReader:
         self._names |= {**vars(module or types), **_names_around(around)}
 
     def whole(self, build: Callable[[_TypeReader], tuple[dict[str, Any], ReadValue]]) -> JsonType[Any]:
-        """Return what `build` makes, with its definitions; the outermost schema itself is not a reference."""
+        """Build a type with its definitions; a reference at the root is resolved."""
         schema, read = build(self)
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
@@ -522,7 +522,7 @@ class _TypeReader:
         return JsonType({**schema, "$defs": self._definitions} if self._definitions else schema, read)
 
     def node(self, annotation: Any) -> tuple[dict[str, Any], ReadValue]:
-        """The schema and parser of a type inside the whole."""
+        """Return the schema and parser of a type within the annotation."""
         if isinstance(annotation, str):
             annotation = typing.ForwardRef(annotation)
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -561,7 +561,7 @@ class _TypeReader:
     def record(
         self, members: Sequence[Member], make: Callable[..., Any], tag: Mapping[str, Any] = types.MappingProxyType({})
     ) -> tuple[dict[str, Any], ReadValue]:
-        """A closed object with these members; `make` receives those that are present, by name."""
+        """Return the schema and parser of an object with only these members; `make` receives those that are present."""
         init_members = [member for member in members if member.argument is not None]
         nodes = {member.name: self.node(member.hint) for member in init_members}
         properties: dict[str, Any] = {name: {"const": value} for name, value in tag.items()}
@@ -632,7 +632,7 @@ class _TypeReader:
     def _once(
         self, key: Any, name: str, build: Callable[[], tuple[dict[str, Any], ReadValue]]
     ) -> tuple[dict[str, Any], ReadValue]:
-        """Return what `build` makes, or a reference to it if the same type was encountered before, also recursively."""
+        """Build a type; return a reference to it if it was encountered before or contains itself."""
         key = key if _is_hashable(key) else id(key)
         shared_type = self._shared.get(key)
         if shared_type is None:
@@ -665,7 +665,7 @@ class _TypeReader:
         ) from failure
 
     def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], ReadValue]:
-        """A schema that a class generated itself; its definitions are merged with the others."""
+        """Return a schema that a class generated itself, with a parser; its definitions are merged with the others."""
         own = dict(schema)
         definitions = own.pop("$defs", {})
         names = {
@@ -733,7 +733,7 @@ class _TypeReader:
 
     def _union(self, args: Sequence[Any]) -> tuple[dict[str, Any], ReadValue]:
         nodes = [self.node(arg) for arg in args]
-        # A float accepts integers, too: another type that accepts them has precedence.
+        # A float also accepts integers: another type that accepts them has precedence.
         readers = sorted((read for _, read in nodes), key=lambda read: read is _read_float)
 
         def read(value: Any, path: str) -> Any:

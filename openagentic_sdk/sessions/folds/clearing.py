@@ -19,7 +19,7 @@ KEPT_RESULTS = 10
 KEPT_FILES = 10
 # Only outputs of at least this many bytes are cleared, because the note in their place also has some bytes.
 LEAST_BYTES = 1000
-# The fraction of the limit below which clearing must get to be worthwhile, and the fraction at which it stops.
+# Clearing is worthwhile only if it gets below the first fraction of the limit; it stops at the second.
 _ENOUGH, _GOAL = 0.65, 0.5
 
 
@@ -42,7 +42,7 @@ class ClearingPlan:
 
 
 def outputs_in_view(conversation: Conversation) -> list[tuple[ToolUse, ToolResult]]:
-    """The calls whose output the model sees, oldest first, but none of an answer that lacks results."""
+    """The calls whose output the model sees, with their results, oldest first; without answers that lack a result."""
     return [
         (use, block.results[call_id])
         for block in conversation.view
@@ -59,7 +59,7 @@ def plan_clearing(
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
 ) -> ClearingPlan | None:
-    """The outputs to clear; None without a limit, or if clearing is not enough: then the conversation is summarized."""
+    """The outputs to clear; None without a limit, or if clearing them is not enough: then the conversation is summarized."""
     goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
     if goal is None or enough is None:
         return None
@@ -92,7 +92,7 @@ def plan_clearing(
 
 
 def _path_of(use: ToolUse, result: ToolResult) -> str | None:
-    """The file that a call refers to."""
+    """The file that a call refers to, or None."""
     files: Any = (result.meta or {}).get("files")
     path = use.input.get("file_path")
     return next(iter(files), None) if files else path if isinstance(path, str) else None

@@ -1,4 +1,4 @@
-"""Compaction of a conversation that grows too long: where to cut it, the input of the summary, and what must be preserved.
+"""Compaction of a conversation that is too long: where to cut it, the input of the summary, and what must be preserved.
 
 All of it is pure. It cuts only where no call is open, and it always succeeds, without a model if need be. A compaction is
 one event; the log keeps everything, and a rewind to before that event undoes it. Between two compactions the messages
@@ -73,7 +73,7 @@ class ContextLimits:
     keep: float = 0.3
 
     def budget_bytes(self, share: float, bytes_per_token: float) -> int | None:
-        """That fraction of the narrower limit in bytes; None without a limit."""
+        """The fraction `share` of the narrower limit, in bytes; None without a limit."""
         by_tokens = None if self.max_tokens is None else self.max_tokens * bytes_per_token
         limits = [limit for limit in (by_tokens, self.max_bytes) if limit is not None]
         return int(min(limits) * share) if limits else None
@@ -83,8 +83,8 @@ class ContextLimits:
 class CompactionPlan:
     """A cut: everything in view up to `up_to_seq` is removed, and given as `messages` for the summary.
 
-    `prompt` is the newest prompt if that is also removed; `todos` and `skills` are those still in force at the cut,
-    `files_read` and `files_changed` the files that tools have accessed in the session so far.
+    `prompt` is the newest prompt if that is also removed; `todos` and `skills` are the current ones, `files_read` and
+    `files_changed` the files that tools have accessed in the session so far.
     """
 
     up_to_seq: int
@@ -340,7 +340,7 @@ def _middle_cut(text: str, max_chars: int) -> str:
 
 
 def _middle_cut_to_bytes(text: str, max_bytes: int) -> str:
-    """`_middle_cut` to a size as JSON; empty if there is too little room."""
+    """The text, with its middle cut out until it fits into `max_bytes` as JSON; empty if there is too little room."""
     chars = min(len(text), max_bytes)
     while chars > MIN_SUMMARY_CHARS // 4:
         cut = _middle_cut(text, chars)

@@ -38,7 +38,7 @@ class Requests(dict[str, KeyedRequest]):
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any]) -> Requests:
-        """Rebuild the value from `kept`."""
+        """Rebuild the requests from the return value of `kept`."""
         requests = cls()
         for name, (seq, digest, answer) in kept["by_id"].items():
             requests[name] = KeyedRequest(seq, digest, cast(Result, event_from_dict(answer)) if answer else None)
@@ -47,7 +47,7 @@ class Requests(dict[str, KeyedRequest]):
         return requests
 
     def kept(self) -> Mapping[str, Any]:
-        """The value as JSON."""
+        """Return the requests as JSON values, for `restored`."""
         by_id = {name: (r.seq, r.prompt_sha256, r.answer and event_to_dict(r.answer)) for name, r in self.items()}
         return {"by_id": by_id, "asked": self.asked, "is_answered": self._is_answered}
 
@@ -89,7 +89,7 @@ class Requests(dict[str, KeyedRequest]):
         return request_id is None or (request_id not in self.asked and self.answer_to(request_id) is None)
 
     def check(self, request_id: str, prompt_sha256: str, session_id: str) -> None:
-        """Raise `RequestConflictError` for a request id that was used for other content. An older log cannot tell."""
+        """Raise `RequestConflictError` for a request id that was used for other content; older logs have no digest."""
         request = self.get(request_id)
         if request is not None and request.prompt_sha256 not in (None, prompt_sha256):
             raise RequestConflictError(request_id, session_id, "with another prompt")

@@ -51,7 +51,7 @@ def event_text(event: Event) -> str:
 
 
 def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], limit: int) -> list[SearchHit]:
-    """The first `limit` events whose text contains all the words."""
+    """The hits in the first `limit` events whose text contains all the words."""
     hits: list[SearchHit] = []
     for event in events:
         if len(hits) >= limit:
@@ -71,7 +71,7 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
 
 
 def context_of(text: str, words: Sequence[str]) -> str:
-    """The line of text around the first match."""
+    """The text around the first match on one line, or the beginning if nothing matches."""
     text, prefixes = unicodedata.normalize("NFC", text), tuple(words)
     positions = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(prefixes))
     place = next(positions, 0)
@@ -91,7 +91,7 @@ def fold_text(text: str) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string inside a JSON value, without recursion: values may be nested arbitrarily deep."""
+    """Yield every string inside a JSON value, without recursion: values may be nested arbitrarily deep."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -2,7 +2,7 @@
 
 The record is JSON, and folding any split of a log into batches yields the same one. An answer of a model is charged to the
 calls that it makes, in equal shares, or to `(answer)` if it makes none, and to the active skills. Spending of subagents is
-in their own records; this one contains only its sum, by name, for those whose session is gone. Days are UTC. The last hours
+in their own records; this one has only its totals by name, for subagents whose session is gone. Days are UTC. The last hours
 are also recorded by model.
 
 A cell is `[calls, uncached prompt tokens, tokens read from the cache, tokens written to the cache, answer tokens,
@@ -64,7 +64,7 @@ def spends(event: Event) -> bool:
 
 
 def spent_after(spent: Spent, event: Event) -> Spent:
-    """The record after one more event that `spends`; the given one is not modified."""
+    """The record after one more event for which `spends` is true; the given record is not modified."""
     match event:
         case ModelRequest():
             return {**spent, "purpose": name_of(event.purpose)}
@@ -127,7 +127,7 @@ def name_of(text: str) -> str:
 
 
 def settled(spent: Spent) -> Spent:
-    """Close the record: charge the last answer to its tools, since it will make no more calls."""
+    """The closed record: the last answer is charged to its tools, since it will make no more calls."""
     if "last" not in spent:
         return spent
     record = dict(spent)
@@ -141,7 +141,7 @@ def settled(spent: Spent) -> Spent:
 
 
 def time_names(ts: float) -> tuple[str, str]:
-    """The record's names of the day and the hour of a time, both since 1970 (UTC)."""
+    """The record's names for the day and the hour of a time, both counted since 1970 (UTC)."""
     day = min(max(int(ts // SECONDS_PER_DAY), 0), _LAST_DAY)
     return str(day), str(min(max(int(ts // SECONDS_PER_HOUR), day * 24), day * 24 + 23))
 

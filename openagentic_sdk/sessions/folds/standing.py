@@ -17,7 +17,7 @@ from ...ground.frozen import frozen, mutable
 # `queued` waits for a run, `parked` for a person; `suspended` (it was stopped) and `dead` (it was killed) can be continued
 # by any process that has their key and their agent.
 RequestState = Literal["queued", "running", "parked", "suspended", "dead", "over"]
-# The name of each in a list of sessions; a finished one has failed if its result is an `error`.
+# The name of each state in a list of sessions; a request that is over has failed if its result is an `error`.
 ROW_STATES: Mapping[RequestState, str] = {
     "queued": "queued",
     "running": "running",
@@ -35,8 +35,8 @@ _PAUSES: Mapping[str, RequestState] = {"waiting": "parked", "suspended": "suspen
 class Request:
     """A request according to its log. Its events are those from `after_seq` (exclusive) to `last_seq`.
 
-    `state` is that of the log alone, see `with_lease`. `result` is the newest one of its runs, `deaths` the number of runs
-    that were followed by another one without a result. `is_newest` is False once another prompt was accepted.
+    `said_seq` is that of its prompt. `state` is that of the log alone, see `with_lease`. `result` is the newest of its runs,
+    `deaths` the number of runs that ended without one. `is_newest` is False once another prompt was accepted.
     """
 
     id: str
@@ -51,8 +51,8 @@ class Request:
 
 @mutable
 class _Course:
-    """`is_open` means that a run has begun and has no result, `began` is the `seq` before it, `has_asked` whether it asked
-    the model for anything; `questions` are the unanswered ones.
+    """The course of a request. `is_open` means that a run has begun and has no result, `began` is the `seq` before it,
+    `has_asked` is true once it called the model; `questions` are the ids of the unanswered ones.
     """
 
     state: RequestState = "running"
@@ -83,7 +83,7 @@ class _Course:
 
 
 def state_after(result: Result) -> RequestState:
-    """The state of a request after this end of a run."""
+    """The state of a request after a run of it ended with this result."""
     return _PAUSES.get(result.stop_reason, "over")
 
 
@@ -106,7 +106,7 @@ def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request of a log with one of the given ids, from the events of its session; None if none exists. Pure."""
+    """The first request in a session's events whose id `is_wanted`; None if there is none. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:
@@ -119,7 +119,7 @@ def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> R
             elif request_id is not None and is_wanted(request_id):
                 request = Request(request_id, began, event.seq or 0, 0)
         elif isinstance(event, UserMessage) and event.origin == "user" and request_id != request.id:
-            # The run that took the prompt may have begun only for it.
+            # The run that accepted the new prompt may have begun only for it.
             end = last_seq if fold.has_asked else fold.began
             return replace(request, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
         else:

@@ -1,8 +1,8 @@
-"""A growing answer: the same messages with the same ids, whether their pieces come live or from a stored log.
+"""A growing answer: the same messages with the same ids, whether their pieces arrive live or from a stored log.
 
 Live, deltas come first and the stored message adds the rest; from a log there is one piece. A reader cut off after any
 piece of one finds its position in the other: a piece names its message and the length of what came before. Only the
-reasoning of a failed attempt is in no log.
+reasoning of a failed attempt is not in any log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece:
     """An addition to a message. `id` identifies it within its session, `text` may be empty, `at` is the number of
     characters before it.
 
-    `seq` is that of the request, or of the retry, that the message answers; `ends` means that nothing follows, and then
-    `whole` is the stored message, None for reasoning that is not stored. An `incomplete` message was cut off.
+    `seq` is that of the request, or of the retry, that the message answers; `is_thought` marks reasoning. `ends` means that
+    nothing follows, and then `whole` is the stored message, None if it is not stored; if `is_incomplete`, it was cut off.
     """
 
     id: str
@@ -61,13 +61,13 @@ class _Growing:
         return piece
 
     def lacks(self, whole: str) -> str:
-        """The remainder of the stored message; empty if that differs because its secrets are masked."""
+        """The part of the stored message that was not streamed; empty if the two differ because secrets are masked."""
         streamed_text = "".join(self.pieces)
         return whole[len(streamed_text) :] if whole.startswith(streamed_text) else ""
 
 
 class Streamed:
-    """The fold, over the events of one agent; each subagent needs one of its own."""
+    """A fold of one agent's events into pieces of its messages; each subagent needs its own."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -75,7 +75,7 @@ class Streamed:
         self._growing: dict[bool, _Growing] = {}
 
     def take(self, event: Event) -> list[Piece]:
-        """The additions of the event to messages, in order; none for most events."""
+        """Apply the event; return the pieces that it adds to messages, in order: none for most events."""
         match event:
             case ModelRequest() if event.purpose == "turn":
                 return self._begin(event, f"{event.step}.1")
@@ -113,7 +113,7 @@ class Streamed:
         return self._id(False, event)
 
     def _begin(self, event: Event, attempt: str | None) -> list[Piece]:
-        """The next message, after the end of the one left open."""
+        """Start the next message; return the pieces that end those left open."""
         ended_pieces = [
             Piece(self._id(is_thought, event), self._seq, "", growing.chars, is_thought, ends=True, is_incomplete=True)
             for is_thought, growing in self._growing.items()
@@ -130,5 +130,5 @@ class Streamed:
 
 
 def message_id(event: ModelRequest | ModelRetry) -> str:
-    """The id of the message that answers a stored request, whether any of it arrived or not."""
+    """The id of the message that answers a stored request, even if nothing of it arrived."""
     return f"message.{event.seq}"

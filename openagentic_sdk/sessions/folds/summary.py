@@ -56,9 +56,9 @@ class SessionSummary:
     """One row of a list of sessions.
 
     `state` is that of the newest request, see `standing.ROW_STATES`: `idle` or `failed` if it is over, `running`, `waiting`
-    (a person is asked), `suspended` (its process was asked to end; a resume continues it), or `stopped`: its log says that
-    it runs, but its process was killed. The fold alone cannot detect that and returns `running`. `open_questions` are those
-    of the session and, where a store shows it, of its subagents; `subagents` are the sessions of those that are running or
+    (a person is asked), `suspended` (its process was asked to end; a resume continues it), or `stopped`: it is running
+    according to its log, but its process was killed. The fold cannot detect that and returns `running`. `open_questions` are
+    those of the session and, in a store's list, of its subagents; `subagents` are the sessions of those that are running or
     parked. `steps` counts the model calls of the runs that ended. `spent` is the session's own spending, see `spent`;
     `costs.cost_report` reads it. `events` is the `seq` of the last event folded in. `updated` increases with every event,
     in epoch seconds. `parent` is the session from which this one was forked or, if `is_child`, whose Task call it belongs
@@ -145,7 +145,7 @@ Counters = tuple[int, float]
 
 
 def counted(counters: Counters, events: Iterable[Event]) -> Counters:
-    """The summary after events for which `moves_summary` is false, and which are not the first of a log."""
+    """The counters after events for which `moves_summary` is false, and which are not the first of a log."""
     seq, updated = counters
     for event in events:
         seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
@@ -232,7 +232,7 @@ def summary_text(summary: SessionSummary) -> str:
 
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:
-    """Rows `offset` to `offset + limit`, consuming no more of `rows` than necessary."""
+    """Return an iterator over rows `offset` to `offset + limit`, which consumes no more of `rows` than necessary."""
     first = min(max(0, offset), sys.maxsize)
     return islice(rows, first, None if limit is None else min(first + max(0, limit), sys.maxsize))
 

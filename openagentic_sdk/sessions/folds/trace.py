@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_traceparent(text: Any) -> tuple[str, str] | None:
-    """The trace id and parent span id, or None if invalid (W3C Trace Context, section 3.2.2)."""
+    """The trace id and parent span id of a `traceparent`, or None if it is invalid (W3C Trace Context, section 3.2.2)."""
     match = (
         re.fullmatch(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", text)
         if isinstance(text, str)

@@ -49,9 +49,9 @@ _OBJECTS = frozenset(path.partition(".")[0] for path in (*_CACHED, *_WRITTEN, *_
 def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     """The normal form of an endpoint's usage, or None if it reports neither input nor output.
 
-    The Messages API counts cached tokens beside `input_tokens`, all others within; LiteLLM uses its names for sums of the
-    other kind. xAI and Gemini exclude reasoning from `completion_tokens` but include it in `total_tokens`; the excess of
-    the total over its parts was output.
+    The Messages API does not include cached tokens in `input_tokens`; all others include them, even LiteLLM, which uses the
+    Messages API's names for them. xAI and Gemini exclude reasoning from `completion_tokens` but include it in
+    `total_tokens`; the excess of the total over its parts was output.
     """
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""The state of a session, folded from its log event by event: the kernel's, and that of features in folds beside it.
+"""The state of a session, folded from its log event by event: the kernel's state, and that of features in other folds.
 
 The kernel's own state comprises calls, questions and answers, prompts and results, the conversation, and spending. A
 feature registers a `Fold`, and the log is read once for all of them.
@@ -78,11 +78,11 @@ class Fold:
         """Apply one more event of the types in `reads`. The view's own state already includes it."""
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """The `seq` of the events that must be kept after a compaction although the model does not see them."""
+        """Return the `seq` of each event that must be kept after a compaction although the model does not see it."""
         return ()
 
     def kept(self) -> Mapping[str, Any]:
-        """A copy, as JSON, of the state that cannot be folded from the kept events."""
+        """Return a copy, as JSON, of the state that cannot be folded from the kept events."""
         return {}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class KeptView:
 
     `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `requests` is
     the result of `Requests.kept`, `authority` that of `Authority.kept`. `folds` maps each fold's name to its version and
-    the result of its `kept`. `used_ids` are those of calls not kept which an endpoint that counts would send again.
+    the result of its `kept`. `used_ids` are ids of calls not kept that an endpoint would send again if it counts its calls.
     """
 
     events: tuple[Event, ...]
@@ -142,10 +142,10 @@ class SessionView:
     force.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is `None` as soon
-    as one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests.
+    as one call had no price. `last_text` is the text of the newest run's last answer. `steps` counts model requests.
     `requests` are the prompts with a request id, `answers` maps the id of each answered question to its answer.
-    `last_request_tokens` is the size of the newest request, None if the endpoint reported none. `controls` describes how
-    requests are written since endpoints refused some. The state of features is in their folds: `fold`.
+    `last_request_tokens` is the size of the newest request, None if the endpoint reported none. `controls` are the
+    adaptations of requests since endpoints rejected some. The state of features is in their folds: `fold`.
     """
 
     def __init__(
@@ -196,14 +196,14 @@ class SessionView:
         return view
 
     def fold(self, kind: type[F]) -> F:
-        """The fold of this type. Raises `FoldNotFoundError` if the view was created without it."""
+        """Return the fold of this type. Raises `FoldNotFoundError` if the view was created without it."""
         fold = self._folds.get(kind)
         if not isinstance(fold, kind):
             raise FoldNotFoundError(kind.name, [fold.name for fold in self._folds])
         return fold
 
     def kept(self) -> KeptView:
-        """The part of this view to keep. Call it right after a compaction."""
+        """Return the part of this view to keep. Call this right after a compaction."""
         blocks = self.conversation.blocks()
         stay = {seq for block in blocks for seq in block}
         called = {event.tool_use_id for event in self.events if isinstance(event, ToolUse) and event.seq in stay}
@@ -252,7 +252,7 @@ class SessionView:
             del old["events"][-_FREED_AT_ONCE:]
 
     def _in_force(self, cut: Cut) -> Iterator[int]:
-        """The `seq` of the events that matter to the kernel although the model does not see them."""
+        """Yield the `seq` of each event that matters to the kernel although the model does not see it."""
         notices: set[tuple[str, str]] = set()
         for event in self.events:
             seq, counts = event.seq or 0, False
@@ -278,7 +278,7 @@ class SessionView:
                 yield seq
 
     def is_ours(self, event: Event) -> bool:
-        """Whether the event may authorize something: this installation wrote it. A view for reports does not check."""
+        """Whether the event may authorize something: this installation wrote it. Always true in a view without authority."""
         return self.authority is None or self.authority.is_ours(event)
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
@@ -302,7 +302,7 @@ class SessionView:
             reader(event, self)
 
     def _bind(self, kind: str) -> _FoldCalls:
-        """The functions to call for events of this type: the kernel's, and `apply` of each fold that reads them."""
+        """Return the functions to call for events of this type: the kernel's, and `apply` of each fold that reads them."""
         reads = tuple(map(attrgetter("apply"), map(self._folds.__getitem__, self._readers.get(kind, ()))))
         self._dispatch[kind] = calls = _FOLDS.get(kind), reads
         return calls
@@ -322,9 +322,9 @@ class SessionView:
         return [record for record in self.calls.values() if record.use.is_inside and record.result is None]
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
-        """The first recorded answer to the same question about exactly the same arguments of the same call.
+        """Return the first recorded answer to the same question about exactly the same arguments of the same call.
 
-        Each is used once: those in `taken` were.
+        Each answer is used once: `taken` holds the ids of questions whose answers were used.
         """
         answered_ids = (
             same.question_id for same in self._same_questions(question, taken) if same.question_id in self.answers
@@ -333,12 +333,12 @@ class SessionView:
         return None if first is None else self.answers[first]
 
     def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
-        """The same question of the same call, if it was asked before and has no answer yet."""
+        """Return the same question of the same call, if it was asked before and has no answer yet."""
         open_ones = (same for same in self._same_questions(question, taken) if same.question_id not in self.answers)
         return next(open_ones, None)
 
     def _same_questions(self, question: UserQuestion, taken_ids: Container[str]) -> Iterator[UserQuestion]:
-        """The recorded questions about exactly the same arguments of the same call, except those in `taken_ids`."""
+        """Yield the same question each time it was recorded for this call and its arguments, except those in `taken_ids`."""
         key = (question.kind, question.prompt, question.details.get("input_sha256"))
         for question_id in self._asked_by.get(question.tool_use_id or "", ()):
             earlier = self._questions[question_id]
@@ -428,7 +428,7 @@ class SessionView:
             self._asked_by.setdefault(event.tool_use_id, []).append(event.question_id)
 
     def _answer(self, event: UserAnswer) -> None:
-        # An answer in an edited or foreign log must not stand for a person's.
+        # An answer in an edited or foreign log must not count as a person's.
         if self.is_ours(event):
             self.answers[event.question_id] = event
 
