@@ -319,7 +319,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
     @full_size
     async def test_errors_lists_and_questions_of_any_size_are_cut(self) -> None:
         def long_list(connection: Connection, request: Request, message: Any) -> bool:
-            tools = [{"name": f"t{number}", "inputSchema": {}, "_meta": "x" * 6_000_000} for number in range(3)]
+            tools = [{"name": f"t{number}", "inputSchema": {}, "_meta": "x" * 1_000_000} for number in range(18)]
             connection.reply(json.dumps({"id": message["id"], "result": {"tools": tools}}).encode())
             return True
 
@@ -335,7 +335,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             return True
 
         seat = await self.seat(self.serve(Script(LEGACY, tools_list=long_list)).url + "/mcp")
-        self.assertEqual([tool.name for tool in seat.tools], ["mcp__tea__t0", "mcp__tea__t1"])
+        self.assertEqual([tool.name for tool in seat.tools], [f"mcp__tea__t{number}" for number in range(16)])
         self.assertIn("more than 16,777,216 characters", seat.event.left_out[0]["reason"])
         for answer, words, error in (
             (long_error, "refused: y{2000} ", McpError),

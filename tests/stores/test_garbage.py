@@ -212,7 +212,12 @@ class _Lock:
         return is_acquired
 
     def _collect(self) -> None:
-        cycle = _stock.pop()
+        try:
+            cycle = _stock.pop()
+        except (
+            IndexError
+        ):  # not filled yet, or used up: threads that arrive together at a lock collect more often than counted
+            return
         cycle.append(cycle)
         _collected_in[self._place] += 1
         _local.collects = True
@@ -320,7 +325,7 @@ def _walk() -> None:
     def forgotten_run() -> object:
         async def note() -> object:
             store, recorder = open_store("memory:"), Recorder()
-            _OpenRun.note(recorder, store.open_writer(store.create_session()))  # type: ignore[arg-type]
+            _OpenRun.note(recorder, store.open_writer(store.create_session()), store.place)  # type: ignore[arg-type]
             return recorder
 
         return asyncio.run(note())
