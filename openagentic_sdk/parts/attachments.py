@@ -1,4 +1,4 @@
-"""Store the images, documents and audio of prompts and results once, next to the log, and send them in their own form."""
+"""Store the images, documents and audio of prompts and results once, beside the log, and insert them into model requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Attachments(Part):
         return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The messages with the base64 data of each part that names a blob; a note replaces a blob that no longer exists."""
+        """Return the messages with the base64 data of each part that names a blob; a note replaces a blob that is gone."""
         has_parts = any(isinstance(message.get("content"), list) for message in messages)
         if not has_parts:
             return messages
@@ -125,7 +125,7 @@ class Attachments(Part):
         return replace(result, output=output, attachments=attachments)
 
     def _as_accepted(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part in a form that can be sent: one that the endpoint does not accept becomes a note and stays stored."""
+        """The part if the endpoint accepts it, else a note in its place; the content stays stored."""
         kind, media_type = str(part.get("type")), str(part.get("media_type"))
         is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
         if kind == "other" or (is_sound_of_use and takes(self.run.agent.provider, kind)):

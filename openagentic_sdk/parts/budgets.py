@@ -127,7 +127,7 @@ _WINDOW_WORDS: Mapping[Window, tuple[str, str]] = {
     "hour": (" in this hour", "in the next hour"),
 }
 
-# The current number of bytes left for all unfinished answers together, and which limit that is.
+# A function that returns the bytes currently left for all unfinished answers together, and the reason given if they run out.
 _ByteLimit = tuple[Callable[[], float], str]
 
 
@@ -212,7 +212,7 @@ class Budgets(Part):
         self._budget.charge(response.usage, 0.0 if is_lost else response.cost_usd, estimated)
 
     def _open_limits(self) -> list[_ByteLimit]:
-        """The limits for the answer that begins."""
+        """The limits for the answer that is about to begin."""
         run = self.run
         budgets = (self._budget, *self._budget.shared)
         has_dollars = any(budget.max_cost_usd is not None and budget.cost_usd is not None for budget in budgets)
@@ -230,9 +230,9 @@ def _limits_of(budget: Budget, price: float | None) -> list[_ByteLimit]:
 
     def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
         reason = (
-            f"nothing is left of {key} in {budget.name}" if budget.name else f"about {most} are spent, which is {key}"
+            f"exhausted {key} in {budget.name}" if budget.name else f"raised the total to about {most}, which is {key}"
         )
-        limits.append((lambda: tokens_left() * BYTES_PER_TOKEN, f"with the answer that was coming {reason}"))
+        limits.append((lambda: tokens_left() * BYTES_PER_TOKEN, f"the unfinished answer {reason}"))
 
     if (tokens := budget.max_tokens) is not None:
         add(lambda: tokens - budget.tokens, "max_tokens", f"{tokens} tokens")
@@ -264,7 +264,7 @@ class LimitEntry:
         )
 
     def rank(self, name: str) -> tuple[bool, int]:
-        """The specificity for a name that the entry covers; greater is more specific."""
+        """The specificity of the entry for a name that it covers; greater is more specific."""
         return name == self.pattern, len(_WILDCARD.sub("", self.pattern))
 
 
@@ -326,7 +326,7 @@ class SharedLimits:
     def _budgets(
         self, spending: NowSpending, scope: CostScope, name: str, window: Window
     ) -> Iterator[tuple[LimitEntry, Budget]]:
-        """The budgets of a name in a window: one for each entry whose limits apply."""
+        """Yield the budgets of a name in a window: one for each entry whose limits apply, with that entry."""
         covering = [entry for entry in self.entries if entry.covers(scope, name, window)]
         stated: dict[int, dict[str, Any]] = {}
         for key in _CHECKS:
@@ -413,6 +413,6 @@ def _entry(scope: CostScope, pattern: str, window: Window, table: Any, path: Pat
     entry = LimitEntry(scope, pattern, window, table)
     where = f"[{entry.table}] in {str(path)!r}"
     if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
-        raise OptionsError(f"{where} must contain only {' or '.join(_CHECKS)}")
+        raise OptionsError(f"{where} must set {' or '.join(_CHECKS)}, and nothing else")
     check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
     return entry

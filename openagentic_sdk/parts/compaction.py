@@ -66,7 +66,7 @@ class Compaction(Part):
         return {Compaction: self}
 
     def opening_events(self) -> Sequence[Event]:
-        """Note the limits of this run if they differ from those of the last one, for readers of the log."""
+        """Return an event with the limits of this run if they differ from the previous run's, for readers of the log."""
         limits = {"max_tokens": self._limits.max_tokens, "max_bytes": self._limits.max_bytes}
         noted = self.run.view.fold(PartStatesFold).newest(WINDOW_STATE)
         before = dict.fromkeys(limits) if noted is None else noted.data
@@ -181,7 +181,10 @@ class Compaction(Part):
             return None
 
     async def _ask_behind(self) -> str | None:
-        """Ask for the summary at the end of the conversation; return None if that is too long or there is no text answer."""
+        """Ask for the summary at the end of the conversation.
+
+        Return None if another model was in use, if the request is too long, or if the answer contains a call or no text.
+        """
         context, conversation = self.run.view.context, self.run.view.conversation
         if context is None or (context.model, context.provider) != (self.run.model, self.run.agent.provider.name):
             return None

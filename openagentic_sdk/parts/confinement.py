@@ -31,7 +31,7 @@ class Confinement(Part):
         return {CommandRules: self._rules}
 
     async def before_step(self) -> None:
-        """Set aside what ended background shells created in protected places."""
+        """Set aside files that background shells, ended by now, created in protected places."""
         if self._rules.before_step is not None:
             await run_in_thread(self._rules.before_step)
 
@@ -43,7 +43,7 @@ class Confinement(Part):
             return context
         try:
             report = probe_sandbox()
-        except ToolError:  # it is decided as if unconfined, and refused when it is to start
+        except ToolError:  # the call is decided as if unconfined, and refused when it would start
             return context
         return replace(context, confined=report.level) if report.is_mounted else context
 

@@ -1,7 +1,7 @@
 """Keep secrets out of storage: mask every text of every event, except the few that must stay verbatim.
 
-Verbatim are ids, digests, names and modes, which code that reads the log compares, and the stored input of a call:
-decisions are bound to its digest, and a parked call runs from it. Code that shows or exports an input masks it then
+The exceptions are ids, digests, names and modes, which code that reads the log compares, and the stored input of a call:
+decisions are bound to its digest, and a parked call runs from it. Code that shows or exports an input masks it at that point
 (`shown`).
 """
 
@@ -59,7 +59,7 @@ class Masking(Part):
         return mask_event(event, self._redact, self._are_clean)
 
     def _is_for_secret(self, question_id: str) -> bool:
-        """Whether a question asks for a secret that only the server that asks may receive (`mcp.questions`)."""
+        """Whether a question asks for a secret that only the asking server may receive (`mcp.questions`)."""
         questions = (
             e for e in reversed(self.run.view.events) if isinstance(e, UserQuestion) and e.question_id == question_id
         )
@@ -131,7 +131,7 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
     return changed(event, **changes)
 
 
-# Whether tool definitions are free of secrets, by definitions and secrets: most runs of a process share both.
+# Whether tool definitions are free of secrets, keyed by the definitions and the secrets: most runs of a process share both.
 _CLEAN: dict[tuple[str, tuple[str, ...]], bool] = {}
 _MAX_CLEAN = 64
 

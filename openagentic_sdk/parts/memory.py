@@ -31,7 +31,7 @@ class Memories(Part):
             await self.run.record(SystemNotice("memory", str(error)))
             return
         if text:
-            self._facts = {"memories:": Once(text)}  # the model itself wrote whatever changes
+            self._facts = {"memories:": Once(text)}  # once, because the model itself makes any later change
 
     def facts(self) -> Mapping[str, str]:
         return self._facts

@@ -136,7 +136,7 @@ class ServerTools(Part):
     def _objection(
         self, tool_use_id: str | None, server: str, digest: str, name: str, input: Mapping[str, Any]
     ) -> Objection | None:
-        """Object to a call that was asked for, or may have been allowed, under another definition of its tool."""
+        """Object to a call that was made, or may have been allowed, under another definition of its tool."""
         view = self.run.view
         record = view.calls.get(tool_use_id or "")
         called = None if record is None else view.fold(DefinitionsFold).listed_at(name, record.use.seq)

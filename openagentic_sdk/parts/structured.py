@@ -43,7 +43,7 @@ _UNIONS = ("anyOf", "oneOf", "allOf")
 
 @frozen
 class OutputSchema:
-    """The schema of the answer. It is always an object's; a value of another type is wrapped in `{"value": ...}`.
+    """The schema of the answer, always that of an object: a value of another type is wrapped in `{"value": ...}`.
 
     `kind` is the Python type that it was derived from, if any: values that this type rejects are also sent back to the
     model.
@@ -81,8 +81,8 @@ class OutputSchema:
     def read_value(self, value: Any) -> Any:
         """Check the value and return it unwrapped. Raises `ToolInputError` with the path of the mismatch.
 
-        A value that matches as it is stays unchanged; nulls are dropped, and `value` is read as the wrapper, only if the
-        result matches.
+        A value that matches the schema is not changed; else the nulls that strict mode adds are dropped. An object whose
+        only key is `value` is read as the wrapper if it matches as one.
         """
         try:  # as in the log; a result that the log cannot contain would be shown and not stored
             dumps_field(value)

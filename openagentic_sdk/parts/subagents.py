@@ -125,7 +125,10 @@ class SubagentRuns(Part, Subagents):
                 raise error
 
     async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:
-        """Close the sessions of waiting subagents first: after any later crash, no late answer can run their calls."""
+        """Close the sessions of waiting subagents; return the events that end them in the parent's log.
+
+        Their logs are closed first, so that after any later crash no late answer can run their calls.
+        """
         run, ends = self.run, list[Event]()
         open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
         for child_id in dict.fromkeys(question.details.get("child_session_id") for question in questions):
@@ -192,9 +195,9 @@ class SubagentRuns(Part, Subagents):
     async def _find(
         self, started: SubagentStarted, finished: SubagentFinished | None, *, is_open: bool, prompt_follows: bool
     ) -> UnfinishedSubagent | None:
-        """The subagent of an earlier run if its call or task continues with it; otherwise its end is recorded.
+        """Return the subagent of an earlier run if its call or task continues with it; otherwise record its end.
 
-        If a prompt follows, its open questions are copied to the parent's log instead.
+        If a prompt follows and it has open questions, copy them to the parent's log instead.
         """
         run, store = self.run, self.run.agent.store
         if not run.view.is_ours(started):  # a foreign log may name any session as its child: do not touch it
@@ -262,7 +265,7 @@ class SubagentRuns(Part, Subagents):
             return await opened()
 
     async def _find_empty(self, tool_use_id: str) -> str | None:
-        """The session that an earlier attempt of this call created before the process died, unnamed in the parent's log."""
+        """Find the session that an earlier attempt of this call created before it died, unnamed in the parent's log."""
         run, store = self.run, self.run.agent.store
         record = run.view.calls.get(tool_use_id)
         is_again = record is not None and (record.attempts > 1 or tool_use_id in self._unbegun)
@@ -280,7 +283,7 @@ class SubagentRuns(Part, Subagents):
         return session_id
 
     async def _fetch(self, started: SubagentStarted) -> SubagentResult:
-        """The result of a background subagent that finished before the process died and was not fetched."""
+        """Return the result of a background subagent that finished before the process died and was not fetched."""
         store = self.run.agent.store
         view: SessionView = await off_loop(may_block(store), _child_view, self.run, started)
         ended = _end_of(view, _interrupted(started))
@@ -306,7 +309,7 @@ class SubagentRuns(Part, Subagents):
         await self.run.record(self._report(started, done))
 
     def _report(self, started: SubagentStarted, done: SubagentResult) -> UserMessage:
-        """The message to the model about a background subagent of an earlier run that has ended."""
+        """Store the result of a background subagent of an earlier run; return the message that tells the model."""
         task_id = _task_id(self.run.view.calls.get(started.tool_use_id))
         if task_id is not None:
             self._tasks().put(task_id, started.name, done)
@@ -496,7 +499,7 @@ def _steps(view: SessionView) -> int:
 
 
 def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentFinished]]:
-    """The subagents that ended although the process died before the results of their calls were stored."""
+    """Yield the subagents that had ended when the process died, before the results of their calls were stored."""
     waiting = {
         record.use.tool_use_id: record.use.seq or 0 for record in view.open_calls() if record.started is not None
     }
@@ -509,7 +512,7 @@ def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentF
 
 
 def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted | None]]:
-    """The calls of the continuing turn whose subagents run in the background, each with its start event, None if missing."""
+    """The calls of the continuing turn whose subagents run in the background, each with its start event, if it has one."""
     started: dict[str, SubagentStarted] = {}
     records: list[CallRecord] = []
     for event in reversed(view.events):
@@ -531,7 +534,7 @@ def _task_id(record: CallRecord | None) -> str | None:
 
 
 def _hook_events(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
-    """The hook events of this point for the latest request of this call."""
+    """Yield the hook events of this point for the latest request of this call."""
     record = view.calls.get(tool_use_id)
     request_seq = 0 if record is None else record.use.seq or 0
     for event in view.events:
@@ -556,7 +559,7 @@ def _loss(started: SubagentStarted, why: str) -> str:
     """The text for the model about a subagent that cannot continue."""
     return (
         f"The process died while the subagent {started.name!r} (session {started.child_session_id}) was at work, and it "
-        f"cannot go on: {why}. What it had done by then is done: check before repeating."
+        f"cannot continue: {why}. Whatever it had done by then remains done: check before repeating it."
     )
 
 

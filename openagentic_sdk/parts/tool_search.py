@@ -41,7 +41,7 @@ _MAX_LISTED_CHARS = 2000
 
 
 class DeferredTools(Part):
-    """Decides which definitions the model receives and which it must search for. `limit_bytes` is for all together."""
+    """Decides which definitions the model receives and which it must search for, if all exceed `limit_bytes` together."""
 
     def __init__(self, run: Run, limit_bytes: int) -> None:
         super().__init__(run)
@@ -57,7 +57,7 @@ class DeferredTools(Part):
         return self._facts
 
     async def begin(self) -> None:
-        """Offer the tools of the calls that an earlier run left open."""
+        """Decide for the first time, and send the definitions of tools whose calls an earlier run left open."""
         self.update()
         await self._tell_called(record.use.name for record in self.run.view.open_calls())
 
@@ -88,7 +88,7 @@ class DeferredTools(Part):
         await self._tell_called(use.name for use in reply.calls)
 
     async def _tell_called(self, called: Iterable[str]) -> None:
-        """From now on, send the definitions of tools that the model called without having received them."""
+        """Record the tools that the model called without their definitions, so that these are sent from now on."""
         tools = self.run.agent.tools
         sent_names = {spec["function"]["name"] for spec in tools.specs()}
         names = [name for name in called if name in tools and name not in sent_names]
@@ -119,7 +119,7 @@ class DeferredTools(Part):
         return ToolRegistry([*tools, search], [sent_specs[name] for name in names if name in sent_specs])
 
     def _defers(self, specs: Mapping[str, Any], earlier_specs: Mapping[str, Any], may_wait: Sequence[str]) -> bool:
-        """Whether some definitions are sent only once found. A session that has begun this way continues so."""
+        """Whether some definitions are sent only once found. A session that began this way continues to do so."""
         if TOOL_SEARCH in specs or not tuple(self.run.agent.gate.offered_tools([TOOL_SEARCH])):
             return False
         if TOOL_SEARCH in earlier_specs:
@@ -129,7 +129,7 @@ class DeferredTools(Part):
 
 
 def _too_many(specs: Mapping[str, Any], announced_names: Sequence[str], hidden: list[str]) -> list[str]:
-    """The names to hide: `hidden`, and if not all fit, the earliest of `announced_names`, which has the latest last."""
+    """The names to hide: `hidden`, and if the others do not fit, the oldest of `announced_names`, the first ones."""
     shown_names = [
         name for name in announced_names if name in specs and name not in _ALWAYS_TOLD and name not in hidden
     ]

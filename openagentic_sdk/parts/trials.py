@@ -89,7 +89,7 @@ class Trials(Part):
 
 
 def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallContext) -> str | None:
-    """Why this command is not tried, in words for the person who is asked; None if it can be."""
+    """The reason why this command is not tried, for the person who is asked; None if it can be tried."""
     if input.get("run_in_background", False):
         return "it runs in the background and has no end at which its effects could be judged"
     channel = named_channel(str(input["command"]), context.cwd or "", context.workspace_roots)
@@ -130,7 +130,7 @@ class _Trial(Permitted):
 
 @frozen
 class _TrialVerdict:
-    """What to do after a trial.
+    """The action to take after a trial, and the reason.
 
     `drop` the changes and return the result, `keep` the changes, `ask` about them, ask before the command runs (`before`),
     or `deny` the call.
@@ -141,7 +141,7 @@ class _TrialVerdict:
 
 
 class _TriedCall(BareTool):
-    """One call that is tried first. `denied` is the reason why it was finally refused."""
+    """A call whose command is tried on a copy first. `denied` is the reason why it was finally refused, if it was."""
 
     # A trial changes nothing, so a crash repeats it. `_record` declares the unsafe effect before changes are kept.
     effect = "read"

@@ -40,7 +40,7 @@ class KeptFiles(Part, FileCopies):
         return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
-        """Store a `file.kept` event for each file that this run changes for the first time; on return they are on disk."""
+        """Store the content of each file that this run is about to change for the first time, and a `file.kept` event."""
         new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
         if new:
             events = [self._kept_event(ctx, path, number) for number, path in enumerate(new)]

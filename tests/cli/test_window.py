@@ -86,7 +86,7 @@ class WindowTest(unittest.TestCase):
         text = self.command("sessions", "context", known)[1]
         self.assertIn("% of the model's window of 128,000", text)
         self.assertIn(
-            "when the endpoint refuses a request as too long; max_context_tokens=128000 starts one before", text
+            "when the endpoint refuses a request as too long; max_context_tokens=128000 starts one earlier", text
         )
         set_by_hand = self.record("Read.", prompt="Is there tea?", model="gpt-4o", max_context_tokens=5_000)
         found = json.loads(self.command("sessions", "context", set_by_hand, "--json")[1])

@@ -566,7 +566,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
         for state, words in (
             ({1, 2}, "set is not JSON serializable"),
             (float("nan"), "JSON"),
-            ("x" * MAX_STATE_BYTES, f"{MAX_STATE_BYTES + 2} bytes, and may have {MAX_STATE_BYTES}"),
+            ("x" * MAX_STATE_BYTES, f"{MAX_STATE_BYTES + 2} bytes, and the limit is {MAX_STATE_BYTES}"),
         ):
             made = part_with(state=lambda self, state=state: state)
             result = await run(prompt="hi", options=options_for(["a"], parts=[made]))

@@ -66,7 +66,7 @@ PROMPT_TIMEOUT_S = 30.0
 _MAX_OUTPUT_BYTES = 1024 * 1024
 # The interval at which a running hook's stdout is checked for the line that asks not to wait for it.
 _LOOK_EVERY_S = 0.05
-# How often stop hooks may send the model back to work in one turn, as in Claude Code.
+# The number of times that stop hooks may send the model back to work in one turn, as in Claude Code.
 MAX_STOP_BLOCKS = 8
 
 TOOL_POINTS = frozenset({"pre_tool_use", "post_tool_use", "post_tool_use_failure", "permission_request"})
@@ -179,7 +179,7 @@ class ShellHook:
     def _fields_of_event(
         self, payload: Mapping[str, Any], context: Mapping[str, Any], described: dict[str, Any]
     ) -> dict[str, Any]:
-        """The fields in which one event differs from our point; a field that it does not have is removed."""
+        """The fields in which Claude Code's event differs from our point; those it lacks are removed from `described`."""
         own: dict[str, Any] = {
             key: _KINDS.get(str(described[key]), described[key])
             for key in ("notification_type", "trigger")
@@ -196,7 +196,7 @@ class ShellHook:
             case "session_start" if context.get("model"):
                 own["model"] = str(context["model"])
             case "notification":
-                own["title"] = "Permission needed" if payload.get("kind") == "permission" else "A question waits"
+                own["title"] = "Permission needed" if payload.get("kind") == "permission" else "Question pending"
             case "pre_compact":
                 own["custom_instructions"] = described.get("custom_instructions", "")
         if self.event == "SubagentStop" and callable(transcript := context.get("transcript")):
@@ -334,7 +334,7 @@ def with_command_hooks(
     env: Mapping[str, str] | None = None,
     fits: MatcherFits | None = None,
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """The engine with the commands of trusted settings after its own hooks, and a finding for each that cannot run.
+    """The engine with the hooks of trusted settings after its own, and a finding for each that cannot run as written.
 
     A matcher that is not a regular expression matches every tool, so that a hook meant to block is not lost. `fits`
     evaluates the conditions of hooks; without it every call matches.
@@ -347,7 +347,7 @@ def with_command_hooks(
             problems.append(Diagnostic("hook", without_event(hook.event), path=hook.source, is_error=True))
             continue
         if hook.condition and point not in TOOL_POINTS:
-            text = f"{hook.event} has no call that an `if` fits; {hook.command!r} never runs"
+            text = f"{hook.event} has no call that an `if` could match; {hook.command!r} never runs"
             problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             continue
         pattern, regex = matched_names(hook.matcher)
@@ -399,18 +399,22 @@ def _shell_hook(hook: CommandHook, project_dir: str, permission_mode: str, env: 
 
 
 def without_event(event: str) -> str:
-    """Why the hooks of an event never run."""
+    """A sentence about why the hooks of an event never run."""
     row = row_of("hook-event", event)
     near = look_alikes(event, EVENTS, 0.6) if row is None else []
     advice = (
-        row.how if row is not None else f"did you mean {' or '.join(near)}?" if near else "Claude Code has none either"
+        row.how
+        if row is not None
+        else f"did you mean {' or '.join(near)}?"
+        if near
+        else "Claude Code has no such event either"
     )
     return f"hooks of the event {event[:80]!r} never run here: {advice}"
 
 
 @frozen
 class _RuleCondition:
-    """Whether a hook from a file runs: by conversation, outcome, call, active skill and earlier runs."""
+    """Decides whether a hook from a file runs: by conversation, outcome, call, active skill and earlier runs."""
 
     hook: CommandHook
     name: str

@@ -64,7 +64,7 @@ _ARGUMENTS: Mapping[str, Sequence[_Argument]] = {
     "SkillActivate": (_Argument("name", "skill"), _Argument("arguments", "args")),
     "SkillLoad": (_Argument("name", "skill"),),
 }
-# Tools with another name in Claude Code.
+# Tools with a different name in Claude Code.
 _TOOLS = {
     "SkillActivate": "Skill",
     "SkillLoad": "Skill",
@@ -118,7 +118,7 @@ def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None
 def with_our_names(
     tool: str, input: Mapping[str, Any], changed: Mapping[str, Any], cwd: str | None = None
 ) -> dict[str, Any]:
-    """A hook's change of the input from `with_their_names`, in our names; unchanged paths keep their original form.
+    """The input from `with_their_names` as changed by a hook, in our names; unchanged paths keep their original form.
 
     Raises `ToolInputError` if one value was changed to two different ones.
     """
@@ -133,13 +133,13 @@ def with_our_names(
         theirs = result.pop(each.theirs)
         value = each.to_ours(theirs)
         if value is _ABSENT or theirs == original.get(each.theirs, each.default):
-            # A hook may return Claude Code's names only: then the argument is as it was.
+            # A hook may return only Claude Code's names; our argument then keeps its value.
             if each.ours in input:
                 result.setdefault(each.ours, input[each.ours])
         elif changed.get(each.ours, value) in (value, input.get(each.ours), original.get(each.ours)):
             result[each.ours] = value
         else:
-            raise ToolInputError(f"{each.ours} and {each.theirs} are the same argument, and have different values")
+            raise ToolInputError(f"{each.ours} and {each.theirs} are the same argument, but have different values")
     if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
         before = [*as_mappings(input.get("edits")), *([{}] * len(edits))]
         result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]

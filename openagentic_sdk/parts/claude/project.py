@@ -259,7 +259,7 @@ def _unsaid(notice: SystemNotice, view: SessionView) -> tuple[SystemNotice, ...]
 
 
 def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
-    """The files that a call read or wrote; a partly read file is only in the input."""
+    """Yield the files that a call read or wrote; a partly read file is only in the input."""
     if result.is_error:
         return
     yield from (result.meta or {}).get("files") or ()
@@ -268,7 +268,7 @@ def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[s
 
 
 class ProjectGuidance:
-    """What a project contributes to runs.
+    """The contributions of a project to runs: system prompt, expanded prompts, rules for files, skills and notices.
 
     `base` is the beginning of the system prompt. `notices` returns notices for the start of a run in addition to the
     findings about the project; `brings` are skills that are active from the start of a subagent, `skills` from the start of
@@ -375,7 +375,7 @@ class ProjectGuidance:
         return _unsaid(notice, view)
 
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
-        """Notices that are new to this session: about omitted settings, and about skills whose files changed."""
+        """The skills that are active from the start, notices new to this session, and skills whose files have changed."""
         if self._brings is not None:
             return self._activations(self._brings, view, session_id)
         project = self._project
@@ -403,7 +403,7 @@ class ProjectGuidance:
         return rules + [offer_message(s) for s in skills if not s.paths or is_for(s.paths, path, root)]
 
     def _below(self, path: str) -> list[SkillInfo]:
-        """The skills of the folders below the working directory on the path to a file."""
+        """Make the skills of the folders below the working directory on the path to a file available; return them."""
         nested = nested_folders(self._project.folders, path) if self._project.folders.reads_project else []
         for folder in nested:
             self._project.library.look_below(folder)
@@ -445,17 +445,17 @@ class ProjectGuidance:
         ]
 
     def _activations(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
-        """Activate the skills named by options or a subagent's definition, except those that only people may start."""
+        """Activate the skills that options or a subagent's definition name, except those that only people may start."""
         events: list[Event] = []
         index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
         for name in names:
             skill = find_skill(name, index.skills, index.hidden)
             if skill is None:
-                text = f"the agent names the skill {name[:80]!r}, which does not exist: it runs without it"
+                text = f"the agent names the skill {name[:80]!r}, which does not exist: the agent runs without it"
                 events.append(SystemNotice("skill.missing", text))
                 continue
             if not skill.model_invocable:
-                text = f"skill {skill.name}: only people can start it, so no agent brings it with it"
+                text = f"skill {skill.name}: only people can start it, so it is not active in this agent"
                 events.append(SystemNotice("skill.user_only", text))
                 continue
             activation = self._project.library.activate(

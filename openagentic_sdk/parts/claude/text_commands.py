@@ -77,7 +77,7 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
 
 
 async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted | str:
-    """The command after hooks, with the decision that allows it; or the reason why it is not allowed."""
+    """Return the command after hooks, with the decision that allows it; or the reason why it is not allowed."""
     call = await propose(run, use)
     if call.wish.block or call.wish.permission in ("deny", "ask"):
         # A hook that wants a person to be asked refuses too, because these commands run without a person.
@@ -107,7 +107,7 @@ def compares(command: str) -> bool:
 
 
 def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandFinished:
-    """The end of a command; it counts as failed if it failed after writing output."""
+    """The end of a command; a failed one has no output, even if it wrote some."""
     output = result.output if isinstance(result.output, Mapping) else {}
     errors = str(output.get("stderr") or "").strip()
     streams = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))

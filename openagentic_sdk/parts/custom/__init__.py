@@ -73,7 +73,7 @@ class SeenCost:
     """The usage and cost of one request to the model; requests for summaries and those cut off count too.
 
     `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`: None if
-    the endpoint did not report it. `cost_usd` without a known price: None.
+    the endpoint did not report it. `cost_usd` is None without a known price.
     """
 
     model: str | None
@@ -85,7 +85,7 @@ EndReason = Literal["end", "budget", "interrupted"]
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; too late in `end`."""
+    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; `end` is too late for it."""
 
     def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)
@@ -109,7 +109,7 @@ class CustomPart:
     timeout_s: ClassVar[float] = 60.0
 
     def state(self) -> Any:
-        """The state as a JSON value, None for none yet. Synchronous only.
+        """Return the state as a JSON value, None for none yet. Synchronous only.
 
         It is requested after the other seams. A changed state is in the log, masked, before the run continues.
         """
@@ -152,14 +152,14 @@ class CustomPart:
         return None
 
     def block(self) -> Awaitable[str | None] | str | None:
-        """The text that the model must have read by now, None for nothing. Requested before each step.
+        """Return the text that the model must have read by now, None for nothing. Requested before each step.
 
         A new or changed text is appended as a message, so that the earlier request prefix is unchanged.
         """
         return None
 
     def may_end(self, answer: str) -> Awaitable[str | None] | str | None:
-        """Whether the run may end with this answer: None accepts it, a string sends the model back to work."""
+        """Decide whether the run may end with this answer: None accepts it, a string sends the model back to work."""
         return None
 
     def end(self, stop_reason: StopReason) -> Awaitable[None] | None:
@@ -244,12 +244,12 @@ def _check_seams(kind: type[CustomPart], where: str) -> None:
         if near:
             raise OptionsError(
                 f"{where}: {kind.__name__}.{name} is not a seam of CustomPart, and no method of the part uses it; did you "
-                f"mean {' or '.join(near)}? A name of your own that is this similar begins with _"
+                f"mean {' or '.join(near)}? A name of your own that is this similar must begin with _"
             )
 
 
 def _names_in(member: object) -> Iterator[str]:
-    """The attributes that a method uses, also in functions inside it."""
+    """Yield the names that a method uses, also in functions inside it."""
     function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
     codes = [function.__code__] if isinstance(function, FunctionType) else []
     for code in codes:

@@ -120,7 +120,7 @@ class CustomPartRun(Part):
                 f"the state of part {self.name!r} was written by another installation, so it starts empty: hosts "
                 "that resume each "
             )
-            await self.run.record(SystemNotice("part.state", f"{text}other's sessions share a key_file"))
+            await self.run.record(SystemNotice("part.state", f"{text}other's sessions must share a key_file"))
             return 0
         await self._ask("restore", loads_json(dumps_json(state.data)), state.version)
         self._stored_state = state.version, dumps_json(state.data)
@@ -179,7 +179,7 @@ class CustomPartRun(Part):
             return
         text = await self._call("state", partial(_state_text, self.part))
         if len(text) > MAX_STATE_BYTES:
-            problem = f"the state has {len(text)} bytes, and may have {MAX_STATE_BYTES}: store large data in a file"
+            problem = f"the state has {len(text)} bytes, and the limit is {MAX_STATE_BYTES}: store large data in a file"
             raise self._failure("state", problem)
         state = type(self.part).version, text
         if again or state != self._stored_state:
@@ -213,11 +213,11 @@ class CustomPartRun(Part):
             raise self._failure(seam, ": ".join(error_words(error))) from error
 
     def _visible_events(self, events: Iterable[Event]) -> Iterable[Seen]:
-        """Iterate over the events that the part may see: people's prompts, the model's answers, their costs, and results."""
+        """Yield the events that the part may see: people's prompts, the model's answers, their costs, and results."""
         for event in events:
             is_prompt = isinstance(event, UserMessage) and event.origin in ("user", "steering")
             is_answer = isinstance(event, AssistantMessage) and self._sees_answers
-            # As in the session's own sum, an answer that broke off without a usage counts nothing.
+            # As in the session's own sum, an answer that broke off without a usage does not count.
             is_cost = (
                 isinstance(event, ModelResponse) and self._sees_costs and (event.complete or event.usage is not None)
             )

@@ -19,7 +19,10 @@ BUILT_IN = "built in"
 
 @frozen
 class AgentFile:
-    """One subagent. Empty `tools` means all; `max_turns` None and `permission_mode` "" mean those of the parent."""
+    """The definition of a subagent. Empty `tools` means all.
+
+    `max_turns` None and `permission_mode` "" mean those of the parent.
+    """
 
     name: str
     description: str
@@ -36,21 +39,21 @@ class AgentFile:
 
 
 _LOOKS = ("Read", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
-_READ_ONLY = "You change nothing: no files, no settings, no state of other programs. Name files by their whole paths."
+_READ_ONLY = "You change nothing: no files, no settings, no state of other programs. Name files by their full paths."
 # The built-in subagents; a file with the same name replaces one.
 BUILT_IN_AGENTS = (
     AgentFile(
         "general-purpose",
         "Does work of any kind with all tools: research over many files, changes, tasks of several steps.",
         "You carry out one task for another agent, which reads nothing but your last message. Do what was asked, all of it "
-        "and no more, and end with what you found or changed: the files by their whole paths, and what is still open.",
+        "and no more, and end with what you found or changed: the files by their full paths, and what is still open.",
         BUILT_IN,
         BUILT_IN,
     ),
     AgentFile(
         "Explore",
         "Searches and reads without changing anything: finds files, names, and answers to questions about the code. Say how "
-        "thorough it shall be: quick, medium or very thorough.",
+        "thorough it should be: quick, medium or very thorough.",
         f"You search a code base for another agent, which reads nothing but your last message. {_READ_ONLY} Begin with "
         "broad searches, several at a time, read only what matters, and stop once the question is answered. End with "
         "the answer and the places that show it.",

@@ -38,7 +38,7 @@ class ClaudeFolders:
 
 
 def find_project_root(cwd: str | os.PathLike[str]) -> str:
-    """The nearest folder from `cwd` upwards that contains `.git`; `cwd` itself if none does."""
+    """Find the nearest folder from `cwd` upwards that contains `.git`; return `cwd` itself if none does."""
     start = os.path.abspath(cwd)
     return nearest_holding(".git", start) or start
 
@@ -66,7 +66,7 @@ def claude_folders(
 
 @frozen
 class MarkdownFile:
-    """A Markdown file in one of the folders; `relative` is its path there, links must not leave `boundary`.
+    """A Markdown file in one of the folders; `relative` is its path there; links must not leave `boundary`.
 
     For a plugin's file, these refer to the plugin's folder, and `prefix` is prepended to its name.
     """
@@ -81,7 +81,7 @@ class MarkdownFile:
 
 
 def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
-    """The `.md` files of `.claude/<kind>`: the project's, nearest folder first, then the user's."""
+    """Yield the `.md` files of `.claude/<kind>`: the project's, nearest folder first, then the user's."""
     if folders.reads_project:
         for folder in reversed(folders.folders):
             place = os.path.join(folder, ".claude", kind)
@@ -113,7 +113,7 @@ def read_named(
     max_bytes: int,
     parse: Callable[[str, MarkdownFile], tuple[N | None, list[Diagnostic]]],
 ) -> tuple[tuple[N, ...], tuple[Diagnostic, ...]]:
-    """The objects defined in `.claude/<kind>` and in `more`, the first of each name, and the problems found."""
+    """Read the files of `.claude/<kind>` and `more`; return the first object of each name, and the problems found."""
     problems: list[Diagnostic] = []
     by_name: dict[str, N] = {}
     one = kind.removesuffix("s")
@@ -147,7 +147,7 @@ def claude_json(folders: ClaudeFolders) -> str | None:
 
 
 def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
-    """The `.md` files below one folder, by path, without links that lead outside the real folder `boundary`."""
+    """Yield the `.md` files below one folder, by path, without links that lead outside the real folder `boundary`."""
     if not may_exist(root):
         return
     left_out: list[tuple[str, str]] = []

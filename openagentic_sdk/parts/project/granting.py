@@ -42,7 +42,10 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 
 @frozen
 class GrantingFiles:
-    """`files` maps paths below the root to digests; `places` are the real files and folders that contain them."""
+    """The files of a project that could grant something.
+
+    `files` maps paths below the root to digests; `places` are the real files and folders that contain them.
+    """
 
     files: Mapping[str, str]
     places: tuple[str, ...]
@@ -137,7 +140,7 @@ class _GrantReading:
         self.bytes += size
         if len(self.files) > MAX_FILES or self.bytes > MAX_BYTES:
             raise FileRefusedError(
-                f"{self.root} contains more than {MAX_FILES} files or {MAX_BYTES} bytes that could grant"
+                f"{self.root} contains more than {MAX_FILES} files or {MAX_BYTES} bytes that could grant something"
             )
 
 
@@ -170,7 +173,7 @@ def _that_their_sources_compile_to(compiled: Mapping[str, tuple[str, str]]) -> s
 
 
 def _named_by_settings(root: str) -> Iterator[str]:
-    """The project's files that its settings name: the scripts of hooks, the folders of marketplaces."""
+    """Yield the project's files that its settings name: the scripts of hooks, the folders of marketplaces."""
     for name in GRANTING[:2]:
         try:
             text = read_bytes(os.path.join(root, name), boundary=root, max_bytes=_MAX_FILE_BYTES)
@@ -188,7 +191,7 @@ def _named_by_settings(root: str) -> Iterator[str]:
 
 
 def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterator[str]:
-    """The files below a real folder that the words of a command name, relative to it.
+    """Yield the files below a real folder that the words of a command name, relative to it.
 
     With `or_missing`, names with a slash that do not exist are included.
     """
@@ -211,7 +214,7 @@ def marketplace_folder(source: Any, project_dir: str) -> str | None:
 
 
 def _commands(hooks: Any) -> Iterator[str]:
-    """Every string in a `command` or its `args`, at any depth."""
+    """Yield every string in a `command` or its `args`, at any depth."""
     if isinstance(hooks, dict):
         for key, value in hooks.items():
             if key in ("command", "args"):

@@ -72,7 +72,11 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
         notes += word_notes("marketplace", _dotted(market), "plugin-part")
         name = market.get("name")
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            notes.append(Diagnostic.left_out("marketplace", f"its name {name!r:.80} is not one of letters and hyphens"))
+            notes.append(
+                Diagnostic.left_out(
+                    "marketplace", f"its name {name!r:.80} does not consist of letters, digits and hyphens"
+                )
+            )
         elif not isinstance(market.get("plugins"), list):
             notes.append(Diagnostic.left_out("marketplace", "it has no list of plugins"))
         else:
@@ -97,7 +101,7 @@ def _dotted(market: Mapping[str, Any]) -> Iterator[str]:
 def _listed(
     root: str, market: Mapping[str, Any], market_name: str, entry: Any, where: str, notes: list[Diagnostic]
 ) -> ListedPlugin | None:
-    """One entry; None, and a finding, if it is not a folder of the marketplace."""
+    """Read one entry; return None, and add a finding, if it names no usable folder of the marketplace."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
         notes.append(Diagnostic.left_out("plugin", f"{where} has no name of letters, digits and hyphens"))
@@ -145,7 +149,10 @@ def _both(own: Any, more: Any) -> Any:
 
 
 def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
-    """Read a JSON file below a real folder; None, and a finding or an `OptionsError`, if it cannot be read."""
+    """Read a JSON file below a real folder. If it cannot be read, add a finding and return None.
+
+    Without `problems`, raise `OptionsError` instead.
+    """
     try:
         text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)
         return json.loads(text, object_pairs_hook=refuse_repeated_keys)

@@ -47,7 +47,7 @@ class MemoryFile:
 
 @frozen
 class ProjectMemory:
-    """`files` always apply, `rules` only to some files; `diagnostics` reports what was omitted."""
+    """The memory of a run: `files` always apply, `rules` only to some files; `diagnostics` reports what was omitted."""
 
     files: tuple[MemoryFile, ...] = ()
     rules: tuple[MemoryFile, ...] = ()
@@ -99,7 +99,7 @@ def read_memory(
 
 
 def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> ProjectMemory:
-    """The memory of the folders below the working directory on the path to one file, except those in `folders`."""
+    """Read the memory of the folders below the working directory on the path to one file, except those in `folders`."""
     reading = _MemoryReading(False, tuple(excludes))
     for folder in nested_folders(folders, path):
         reading.add_folder(folder, folders, False)
@@ -107,7 +107,7 @@ def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str
 
 
 def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
-    """The project's folders on the path to a file that no run reads at its start, outermost first."""
+    """The project folders above a file whose memory is not read when a run starts, outermost first."""
     if not (folders.reads_project or folders.reads_local):
         return []  # no setting source permits these folders
     folder = os.path.dirname(os.path.realpath(path))
@@ -151,7 +151,7 @@ class _MemoryReading:
                 continue
             status = os.stat(path)
             if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o002:
-                self.leave_out(path, "it is above the project and is owned by another user or writable by anybody")
+                self.leave_out(path, "it is above the project and is owned by another user or writable by anyone")
             else:
                 self.add(path, "above", os.path.realpath(folder))
 
@@ -165,7 +165,7 @@ class _MemoryReading:
             self.files.append(MemoryFile(path, scope, text.strip("\n")))
         for target in import_targets(text, os.path.dirname(path)):
             if hops >= MAX_IMPORT_HOPS:
-                self.leave_out(target, f"imported over more than {MAX_IMPORT_HOPS} files, last by {path}")
+                self.leave_out(target, f"imported through more than {MAX_IMPORT_HOPS} files, last by {path}")
             else:
                 self.add(target, scope, None if self.allow_outside else boundary, hops + 1)
 
@@ -275,7 +275,7 @@ def import_targets(text: str, folder: str) -> list[str]:
 
 
 def _existing(name: str, folder: str) -> str | None:
-    """The file that an import names; a full stop after it may end the sentence."""
+    """The file that an import names, None if it does not exist; a full stop after the name may end the sentence."""
     for candidate in (name, name.rstrip(".")):
         path = os.path.normpath(os.path.join(folder, os.path.expanduser(candidate)))
         if os.path.isfile(path):

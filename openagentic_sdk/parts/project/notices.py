@@ -22,9 +22,10 @@ _MAX_NAMES = 12
 
 @frozen
 class _Alike:
-    """Findings whose sentences differ in names only, and one sentence for several of them.
+    """A pattern for findings whose sentences differ only in a name, and one sentence for several of them.
 
-    The group `name` of the pattern is what differs, all other groups are the reason; the sentence has `{names}` for it.
+    The pattern's group `name` matches what differs, its other groups belong to the reason; `{names}` in the sentence
+    stands for the names.
     """
 
     pattern: re.Pattern[str]
@@ -70,7 +71,7 @@ _ALIKE: dict[str, tuple[_Alike, ...]] = {
 
 
 def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
-    """One finding per reason, without those that do not affect a run; `kind` is the kind of the files."""
+    """One finding per reason, except findings that do not affect a run; `kind` is the kind of the files."""
     loud: list[Diagnostic] = []
     quiet_notes: list[Diagnostic] = []
     for note in notes:

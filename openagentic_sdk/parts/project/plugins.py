@@ -34,8 +34,9 @@ MANIFEST = os.path.join(".claude-plugin", "plugin.json")
 class Plugin:
     """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if it is part of one.
 
-    `data` is the folder for data that it keeps across updates; it need not exist. If it `shares_root`, its folder is that
-    of the marketplace itself, and only the named skills are its own. With `only_named`, nothing else is read from it.
+    `data` is the folder for data that it keeps across updates; it need not exist. With `shares_root`, its folder is
+    that of the marketplace itself, and if the manifest names skills, only those are its own. With `only_named`, only what
+    the manifest names is read.
     """
 
     id: str
@@ -48,7 +49,10 @@ class Plugin:
     only_named: bool = False
 
     def places(self, key: str, usual: str) -> list[str]:
-        """The files and folders of one kind: those named in the manifest, else the usual one; for skills both."""
+        """The files and folders of one kind: those named in the manifest, else the usual one.
+
+        Skills use both, unless the plugin shares its root or has only named files.
+        """
         value = self.manifest.get(key)
         paths = [value] if isinstance(value, str) else [each for each in as_list(value) if isinstance(each, str)]
         places = self._there(paths)
@@ -67,7 +71,7 @@ class Plugin:
         return as_mappings(value if isinstance(value, list) else [value])
 
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
-        """Its `.md` files of one kind."""
+        """Yield its `.md` files of one kind."""
         for place in self.places(key, usual):
             files: Iterable[MarkdownFile] = markdown_below(place, self.scope, self.root, problems)
             if os.path.isfile(place):
@@ -129,7 +133,7 @@ class PluginRegistry:
         self.path = self._file.path
 
     def entries(self) -> dict[str, dict[str, str]]:
-        """Folder, digest and marketplace folder (if any) by id. Raises `StorageError` for a damaged file."""
+        """Each plugin's folder, digest and marketplace folder (if any), by id. Raises `StorageError` for a damaged file."""
         try:
             items = self._file.read().items()
             return {
@@ -172,12 +176,12 @@ class PluginRegistry:
         return sorted(added)
 
     def load(self, key: str, problems: list[Diagnostic]) -> Plugin | None:
-        """An added plugin with its current files; None, and a finding, if it cannot be used."""
+        """Load an added plugin with its current files; return None, and add a finding, if it cannot be used."""
         entry = self.entries()[key]
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Remove a plugin by its id or name; return False if none exists."""
+        """Remove a plugin by its id or name; return False if there is none."""
         with self._file.changing() as entries:
             keys = [key for key in entries if name in (key, key.partition("@")[0])]
             for key in keys:
@@ -188,7 +192,7 @@ class PluginRegistry:
 def read_plugins(
     settings: Settings, registry: PluginRegistry | None, project_dir: str, data_dir: str | None = None
 ) -> PluginSet:
-    """The plugins that settings enable, and those that a person added and no setting disables.
+    """Read the plugins that settings enable, and those that a person added from a folder and no setting disables.
 
     Their data is below `data_dir`, each in a folder named after its id.
     """
@@ -236,7 +240,7 @@ def read_plugins(
 def _listed(
     key: str, added: Mapping[str, Mapping[str, str]], settings: Settings, project_dir: str
 ) -> ListedPlugin | None:
-    """A plugin's marketplace entry: of one that a person added, or of one in the project, whose trust covers it."""
+    """The marketplace entry of a plugin that a person added, or of one that is in the project and covered by its trust."""
     if key in added:
         root = added[key]["market"]
     else:
@@ -258,7 +262,7 @@ def _digest(place: str, listed: ListedPlugin | None) -> str:
 def load_plugin(
     key: str, folder: str, scope: str, problems: list[Diagnostic], listed: ListedPlugin | None = None
 ) -> Plugin | None:
-    """Load the plugin in a folder, as its marketplace lists it; None, and a finding, if it cannot be used."""
+    """Load the plugin in a folder, as its marketplace lists it; return None, and add a finding, if it cannot be used."""
     root = os.path.realpath(folder)
     path = os.path.join(root, MANIFEST)
     manifest = read_json(path, root, problems) if _has(root, MANIFEST) else None
@@ -275,7 +279,10 @@ def load_plugin(
         return None
     name, wrong = merged["name"], _wrong(merged)
     if not NAME.fullmatch(name) or wrong:
-        what = wrong or f"its folder's name {name[:80]!r} is not one of letters, digits and hyphens: give it a manifest"
+        what = (
+            wrong
+            or f"its folder's name {name[:80]!r} does not consist of letters, digits and hyphens: give it a manifest"
+        )
         problems.append(Diagnostic.left_out("plugin", what, path))
         return None
     shares_root = listed is not None and listed.folder == listed.market
@@ -296,7 +303,7 @@ def _dotted(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong(manifest: Mapping[str, Any]) -> str:
-    """The problem with the paths of a manifest; "" if none exists."""
+    """The problem with the paths of a manifest; "" if there is none."""
     for key in COMPONENTS:
         kinds = str | list | dict if key in ("hooks", "mcpServers") else str | list
         if not isinstance(manifest.get(key, []), kinds):

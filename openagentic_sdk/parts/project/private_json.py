@@ -32,7 +32,7 @@ class KeptFile:
         self._version = version
 
     def read(self) -> dict[str, Any]:
-        """All entries; empty if there is no file. Raises `StorageError` for an unreadable or damaged file."""
+        """Read all entries; empty if there is no file. Raises `StorageError` for an unreadable or damaged file."""
         if not may_exist(self.path):
             return {}
         try:
@@ -50,7 +50,7 @@ class KeptFile:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The entries, to be changed in place; they are written if the block ends without an error.
+        """Hold the entries for changes in place during the block, and write them if it ends without an error.
 
         The file is locked during the block, which must be short. Raises `StorageError`.
         """

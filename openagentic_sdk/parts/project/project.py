@@ -1,6 +1,6 @@
 """Read a project for a run: settings, memory, commands, agents and skills, and whether it is trusted.
 
-Commands that show or check what a run would read use this too, so that they show the same.
+Commands that show or check what a run would read use this too, so that they show the same content.
 """
 
 from __future__ import annotations
@@ -111,13 +111,13 @@ class OpenedProject:
         )
 
     def findings(self) -> tuple[Diagnostic, ...]:
-        """Everything withheld, omitted or hidden, for all kinds of files."""
+        """The findings about everything withheld, omitted or hidden, for all kinds of files."""
         withheld = [Diagnostic("settings-withheld", self.withheld)] if self.withheld else []
         return (*withheld, *(note for notes in self.diagnostics().values() for note in notes))
 
     @property
     def withheld(self) -> str:
-        """What the project's files request but do not get, why, and how to grant it; empty if there is nothing."""
+        """A sentence about what the project's files request and are not granted, why, and how to grant it; else empty."""
         trust = self.trust if not self.trust.is_trusted or self.below is None else self.below
         if trust.is_trusted or not (self.settings.withheld or trust.decision == "changed"):
             return ""
@@ -131,7 +131,7 @@ class OpenedProject:
         return f"{text} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
-        """What was omitted, is hidden or has no effect, by kind of file."""
+        """The findings about what was omitted, is hidden or has no effect, by kind of file."""
         return {
             "settings": self.settings.diagnostics,
             "memory": self.memory.diagnostics,
@@ -151,7 +151,7 @@ def _models_of_variables(settings: Settings) -> dict[str, str]:
 
 
 def _command_text(commands: CommandSet, folders: ClaudeFolders, name: str, arguments: str) -> str | None:
-    """The prompt of a command that the model invokes; None if it may not, or if there is no such command."""
+    """The prompt of a command that the model invokes; None if the model may not, or if it is missing."""
     command = commands.find(name)
     if command is None or not command.model_invocable:
         return None
@@ -175,8 +175,8 @@ def read_project(
 ) -> OpenedProject:
     """Read everything that `setting_sources` (`user`, `project`, `local`) permit; damaged files are omitted with a finding.
 
-    `trust` decides whether the project's own files may grant anything, `below` likewise for the settings of a working
-    directory in it.
+    `trust` decides whether the project's own files may grant anything; `below` decides the same for the settings of a
+    working directory inside the project.
     """
     root, cwd = os.fspath(root), os.fspath(cwd)
     home = None if home is None else os.fspath(home)

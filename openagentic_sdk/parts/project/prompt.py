@@ -148,7 +148,7 @@ def _index_lines(skills: Sequence[SkillInfo], summaries: Sequence[str]) -> str:
 
 
 def skill_message(skill: SkillActivated) -> str:
-    """The text of an active skill for the model; without arguments it applies to no particular task."""
+    """The text of an active skill for the model; its placeholders are filled only if the skill has arguments."""
     body, arguments = skill.body, ""
     if skill.arguments and has_place(body, skill.argument_names):
         body = fill_arguments(body, skill.arguments, names=skill.argument_names)

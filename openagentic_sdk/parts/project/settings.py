@@ -1,7 +1,7 @@
 """Read settings.json files as plain data: rules as text with the file that contains them, hooks as descriptions.
 
 Managed settings take precedence over local ones, those over the project's, those over the user's. A single value in a
-higher file replaces that of a lower one, lists are joined. An invalid entry is omitted with a warning; the rest of its file
+higher file replaces that of a lower one; lists are joined. An invalid entry is omitted with a warning; the rest of its file
 is used. Nothing here decides or runs anything.
 """
 
@@ -49,8 +49,8 @@ class CommandHook:
     """A hook from a file: at `event`, for what `matcher` matches, run `command` for at most `timeout_s`.
 
     With `args` the command is a program and these are its arguments, else it is a shell command line. `condition` (`if` in
-    the file) is a permission rule that a tool call must match. `is_async` hooks run in the background, `once` hooks run one
-    time in a session. `root`, if set, is the folder of its plugin or skill, `data` the plugin's data folder. With
+    the file) is a permission rule that a tool call must match. `is_async` hooks run in the background, `once` hooks run
+    once in a session. `root`, if set, is the folder of its plugin or skill, `data` the plugin's data folder. With
     `only_forbids`, it can neither grant nor change anything. A hook of a `skill` runs while that skill is active.
     """
 
@@ -177,7 +177,7 @@ def read_settings_file(path: str) -> Settings:
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
-    """The settings files, from the highest to the lowest."""
+    """Yield the settings files, from the highest to the lowest."""
     if folders.managed_dir is not None:
         more = os.path.join(folders.managed_dir, "managed-settings.d")
         try:
@@ -264,7 +264,7 @@ class Entries:
         self.notes: list[Diagnostic] = []
 
     def settings(self, data: Mapping[str, Any]) -> Settings:
-        """The content of a settings file."""
+        """Read the content of a settings file."""
         permissions = self.object(data, "permissions")
         values = {key: value for key, value in data.items() if key not in words("setting", "does", "narrower", "ours")}
         self.notes += self.words("setting", _dotted(data))
@@ -315,7 +315,7 @@ class Entries:
         )
 
     def words(self, kind: str, used: Iterable[str]) -> list[Diagnostic]:
-        """Add a finding for each of these keys that has no effect here."""
+        """Return a finding for each of these keys that has no effect here."""
         notes = word_notes(kind, used, "settings-key", lambda word: self.line_of(word.rpartition(".")[2]))
         return [replace(note, path=self.path) for note in notes]
 
@@ -324,7 +324,7 @@ class Entries:
         self.notes.append(Diagnostic(code, message, self.line_of(text), self.path))
 
     def line_of(self, text: str) -> int:
-        """The first line that contains this text in quotes; 0 if it is written differently."""
+        """The number of the first line that contains this text in quotes; 0 if it is written differently."""
         # The file may contain the text with or without escapes.
         at = self.source.find(json.dumps(text, ensure_ascii=False))
         at = at if at >= 0 else self.source.find(json.dumps(text))
@@ -373,7 +373,7 @@ class Entries:
         return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
 
     def rules(self, permissions: Mapping[str, Any], key: str, *, one: bool = False) -> tuple[SettingsRule, ...]:
-        """The strings in a list or, with `one`, a single string."""
+        """Read the rules in a list; with `one`, a single string also counts."""
         where = f"permissions.{key}"
         rules: list[SettingsRule] = []
         if one and isinstance(permissions.get(key), str):
@@ -391,14 +391,14 @@ class Entries:
         for name, value in env.items():
             is_name = name and "=" not in name and "\0" not in name
             if is_name and isinstance(value, str | int | float) and "\0" not in str(value):
-                # The file says `true`, and `str` would make it `True`.
+                # The file has `true`, which `str` would write as `True`.
                 usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
-                self.skip(f"env.{name}", "a name with a text")
+                self.skip(f"env.{name}", "a name with a text value")
         return usable
 
     def hooks(self, hooks: Mapping[str, Any], root: str = "") -> Iterator[CommandHook]:
-        """The hooks of a settings file, a plugin or a skill."""
+        """Yield the hooks of a settings file, a plugin or a skill."""
         for event in hooks:
             for i, group in enumerate(self.list(hooks, event, f"hooks.{event}")):
                 where = f"hooks.{event}[{i}]"
@@ -411,7 +411,7 @@ class Entries:
                         yield hook
 
     def hook(self, event: str, matcher: str, entry: Any, where: str, root: str) -> CommandHook | None:
-        """One hook; None, and a note, if it cannot run here."""
+        """Read one hook; return None, and add a finding, if it cannot run here."""
         kind = entry.get("type") if isinstance(entry, dict) else None
         if isinstance(kind, str) and kind != "command":
             row = row_of("hook-type", kind)
@@ -454,7 +454,7 @@ class Entries:
 
 
 def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The keys of settings as in the table: dotted for the keys of an object that the table lists, else the key itself."""
+    """Yield the keys of settings as in the table: dotted for keys of an object that the table lists, else the key itself."""
     for key, value in data.items():
         word = prefix + key
         row = row_of("setting", word)

@@ -46,7 +46,7 @@ def change_json(
     what: str,
     mode: int = 0o600,
 ) -> bool:
-    """Call `change` with the object in the file `name` and its path; write the object if it returns true. Returns the same.
+    """Call `change` with the object in file `name` and its path; write the object if that returns true. Return its result.
 
     `what` describes the content, for errors; `mode` is that of a new file. Raises `OptionsError` if the file is not a JSON
     object, is outside the project or cannot be written.

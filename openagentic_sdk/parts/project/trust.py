@@ -1,4 +1,4 @@
-"""A person's decision whether a project's files may grant anything, bound to the content of the files at that time.
+"""Store a person's decision on whether a project's files may grant anything, bound to the files' content at that time.
 
 One JSON file contains the decisions. A decision is valid only while everything in the project that could grant something is
 unchanged byte for byte; if the file of decisions cannot be read, nothing is trusted.
@@ -37,7 +37,7 @@ TrustDecision = Literal["trusted", "refused", "unknown", "changed"]
 
 @frozen
 class TrustAnswer:
-    """`trusted` or `refused` as decided; `unknown` if nobody was asked; `changed` if the files have changed since.
+    """The decision about a project: `trusted` or `refused`; `unknown` without one; `changed` if the files changed after it.
 
     In the last case, `changed` names those files, and `hooks` are the trusted ones that only forbid.
     """
@@ -80,7 +80,7 @@ def _files_of(root: str) -> GrantingFiles | None:
 
 
 def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
-    """The decision about a project in `DIR@sha256`, or several of these separated by spaces; None if none exists."""
+    """The decision about a project in one or several `DIR@sha256`, separated by spaces; None if none names the project."""
     real = os.path.realpath(root)
     for part in text.split():
         folder, _, trusted_digest = part.rpartition("@")
@@ -103,7 +103,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += [f"at {h.event} run: {' '.join((h.command, *(h.args or ())))} ({h.source})" for h in settings.hooks]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
     lines += [f"use the plugin {name}" for name, is_wanted in settings.plugins.items() if is_wanted]
-    lines += ["import memory from outside of the project"] if settings.outside_imports else []
+    lines += ["import memory from outside the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
     commands = read_commands(folders).commands
     own = [skill for skill in skills if skill.scope == "project"]
@@ -160,8 +160,8 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
     """Create the function that decides whether the allowed-tools of a skill or command are granted.
 
     Skills and commands of the user, and those that the program names, are always granted theirs. Those of a project are
-    while it is trusted and nothing in it that could grant something has changed since this call; files of folders below the
-    root are not part of that decision and grant nothing.
+    granted theirs while it is trusted and nothing in it that could grant something has changed since this call; files of
+    folders below the root are not part of that decision and grant nothing.
     """
     root = os.path.realpath(project_dir)
     trusted = _files_of(root) if is_trusted else None
@@ -202,7 +202,7 @@ def _is_about_folders(rule: str) -> bool:
 
 
 def _asks_for_nothing(root: str, name: str) -> bool:
-    """Whether a new file is Markdown of a command, an agent or a skill without rules, hooks or commands."""
+    """Whether a new file is the Markdown of a command, agent or skill that requests no rules, hooks or commands."""
     path = os.path.join(root, name)
     kind = next((each for each in ("commands", "agents") if name.startswith(f".claude/{each}/")), "")
     is_skill = name.startswith((".claude/skills/", ".agents/skills/"))
@@ -220,7 +220,7 @@ def _asks_for_nothing(root: str, name: str) -> bool:
 
 
 def _skill_of(root: str, name: str) -> str:
-    """The SKILL.md of the skill folder that contains a file; "" if none exists."""
+    """The SKILL.md of the skill folder that contains a file; "" if there is none."""
     folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
     while is_within(folder, root) and folder != top:
         with os.scandir(folder) as entries:
@@ -270,7 +270,7 @@ class TrustStore:
         self.path = self._file.path
 
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
-        """The decision about a project. Never raises: an unreadable one is not trusted."""
+        """Look up the decision about a project. Never raises: a project that cannot be read is not trusted."""
         real = os.path.realpath(root)
         try:
             files = granting_files(real)
@@ -321,7 +321,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

@@ -38,7 +38,8 @@ def end_abandoned(
 ) -> SubagentFinished:
     """Close the logs of a subagent whose process died and of its own subagents; return the event for the parent's log.
 
-    A log is left unchanged if it waits for an answer (unless `also_parked`), if a writer holds it, or if it cannot be read.
+    A log is left unchanged if its run waits for an answer (unless `also_parked`), if a writer holds it, or if it cannot be
+    read. Raises `SessionLockedError` for a held log if `answered_by` is `SUPERSEDED`.
     """
     session_id, view = started.child_session_id, SessionView(_ENDED)
     origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
@@ -95,9 +96,9 @@ def end_session(
 
 
 def ends_of_rewind(store: StoreCore, session_id: str, to_seq: int, seal: Seal) -> list[Event]:
-    """The events that close the calls, subagents and questions opened after `to_seq`, and the run if nothing else is open.
+    """Close the logs of the subagents that were started after `to_seq`; return the events that close the rest.
 
-    The logs of those subagents are closed immediately.
+    The events close the calls, subagents and questions opened after `to_seq`, and the run if nothing else is open.
     """
     view, _ = load_view(store, session_id, _ENDED, seal=seal)
     kept_ids: set[str | None] = set()

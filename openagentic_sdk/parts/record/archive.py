@@ -4,7 +4,7 @@
     0/events.jsonl           the events of the first session, which is the one that was archived
     0/blobs/<sha256>         its blobs
 
-The file is a zip that any tool opens. Nothing in it is trusted on restore: names are never used as paths, digests are
+The file is a zip that any zip tool can open. Nothing in it is trusted on restore: names are never used as paths, digests are
 checked before a session appears, and ids and events must pass the checks of the target store.
 """
 
@@ -70,10 +70,10 @@ def archive_session(
 
 
 def _remove_archived(store: SessionStore, session_id: str, sessions: Sequence[Mapping[str, Any]]) -> None:
-    """Delete the archived sessions if they are unchanged; those that grew stay and raise `ConcurrencyError`."""
+    """Delete the archived sessions if none has changed. Raises `ConcurrencyError`, `StorageError` for a new subagent."""
     if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
         raise StorageError(
-            f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
+            f"session {session_id!r} has started new subagents since it was archived: archive it again to remove it",
             session_id=session_id,
         )
     for entry in sessions:
@@ -151,7 +151,7 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
-    """The archive as an open zip; every defect in it is raised as a `StorageError`."""
+    """Hold the archive open as a zip during the block; every defect in it is raised as a `StorageError`."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, and a device has no end
             raise StorageError(f"{path} cannot be read as an archive: it is not a regular file")

@@ -30,7 +30,7 @@ class AsyncSessionStore(Protocol):
         """Create a session and return its id, a new one if None is passed. Raises `SessionExistsError`, `OptionsError`."""
 
     async def load_session(self, session_id: str) -> SessionState | None:
-        """The session's `metadata`, `messages` and other state, None if it does not exist."""
+        """Return the session's `metadata`, `messages` and other state, None if it does not exist."""
 
     async def append_message(self, session_id: str, message: Mapping[str, Any]) -> None:
         """Append one message. Raises `SessionNotFoundError`, `InvalidEventError`, `SessionLockedError`."""
@@ -39,7 +39,7 @@ class AsyncSessionStore(Protocol):
         """Set keys of the metadata; a value of None removes the key. Raises `SessionNotFoundError`."""
 
     async def get_messages(self, session_id: str, from_turn: int = 0, to_turn: int | None = None) -> Sequence[Message]:
-        """The messages of turns `from_turn` (counted from 0) up to but not including `to_turn` (None: to the end).
+        """Return the messages of turns `from_turn` (counted from 0) up to but not including `to_turn` (None: to the end).
 
         Messages before the first prompt belong to turn 0. Raises `SessionNotFoundError`.
         """
@@ -50,18 +50,18 @@ class AsyncSessionStore(Protocol):
     async def compact_session(self, session_id: str, compaction_state: str | Mapping[str, Any]) -> None:
         """Replace all messages so far, up to the first open call, with this summary in the model's view.
 
-        The summary is a string or the value under `summary`. Raises `SessionNotFoundError`, and `InvalidEventError` if it
-        is missing.
+        The summary is a string or the value under `summary`. Raises `SessionNotFoundError`, and `InvalidEventError` if the
+        summary is missing or blank.
         """
 
     async def list_sessions(self, working_directory: str | None = None, limit: int = 100) -> Sequence[SessionSummary]:
-        """The sessions of that folder, or all sessions, most recently written first."""
+        """Return the sessions of that folder, or all sessions, most recently written first."""
 
     async def delete_session(self, session_id: str) -> None:
         """Delete the session and those of its subagents; a missing session is not an error."""
 
     async def session_exists(self, session_id: str) -> bool:
-        """Whether the session exists."""
+        """Return whether the session exists."""
 
     async def close(self) -> None:
         """Wait for pending operations, then close the store."""

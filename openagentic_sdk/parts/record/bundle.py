@@ -1,4 +1,4 @@
-"""Read the events of a session from an export of it: an archive or a self-checking page."""
+"""The data of a self-checking page about a session; and reading the events back from such a page or from an archive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
-    """The sessions in a file, by id. Raises `OptionsError` for other kinds of file, `StorageError` for damage."""
+    """Read the sessions in a file by id. Raises `OptionsError` for other kinds of file, `StorageError` for damage."""
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive:

@@ -133,7 +133,7 @@ def is_text_field(event: Event, pointer: str) -> bool:
 
 
 class BadOpeningError(ValueError):
-    """This version cannot read the salts of a range."""
+    """Raised for salts of a range that this version cannot read, or that do not fit the events."""
 
 
 def new_opening() -> dict[str, Any]:
@@ -143,10 +143,11 @@ def new_opening() -> dict[str, Any]:
 
 @frozen
 class Opening:
-    """The salts of a range of `count` events, including what remains of those from which fields were erased.
+    """The salts of a signed range of events.
 
-    `seeds` contains the seed of each event's salts, None for events in `cut`. `cut` contains, by index, the remaining salts
-    (None for an erased leaf), the erased leaves (None for the others), and the places that contain an erasure mark.
+    `seeds` contains the seed of each event's salts, None for an event from which fields were erased. Such an event is in
+    `cut`, by its index in the range, with the remaining salts (None for an erased leaf), the digests of the erased leaves
+    (None for the others), and the places that contain an erasure mark.
     """
 
     seeds: Sequence[bytes | None]
@@ -213,7 +214,7 @@ class Opening:
         ]
 
     def without(self, event: Event, index: int, pointers: Sequence[str]) -> Opening:
-        """The salts after erasing these places, each a leaf or an ancestor of leaves. `event` is not yet erased."""
+        """The salts after erasing these places, each a leaf or an ancestor of leaves. `event` still has the values."""
         texts = leaves(event)
         salts, erased, marks = self.cut.get(index) or ([], [], [])
         if not salts:
@@ -243,7 +244,7 @@ def is_at_or_below(pointer: str, place: str) -> bool:
 
 
 def salts_of(seed: bytes) -> Iterator[bytes]:
-    """Iterate over the salts of one event's leaves, without end."""
+    """Yield the salts of one event's leaves, without end."""
     number = 0
     while True:
         block = sha256(b"salt%d:" % number + seed).digest()

@@ -1,4 +1,4 @@
-"""Values of other tools' logs that are nested deeper than a log of ours may be: a copy contains their JSON as text."""
+"""Copy events of other tools whose values are nested too deeply for our logs: such values become JSON text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = MAX_DEPTH - 1
 
 
 def flattened(events: Iterable[Event]) -> Iterator[Event]:
-    """The events; in the fields of each, a value that a log cannot contain is replaced by its JSON, a string."""
+    """Yield the events; each value in their fields that is nested too deeply for a log is replaced by its JSON, a string."""
     for event in events:
         is_unknown = isinstance(event, UnknownEvent)
         fields = event.data if isinstance(event, UnknownEvent) else vars(event)
@@ -32,16 +32,16 @@ def flattened(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _with_texts(value: dict[str, Any] | list[Any]) -> dict[str, Any] | list[Any]:
-    """The value of a field, whose type must remain: only the values within it become texts."""
+    """The value of a field, whose own type must not change: only the values within it become JSON text."""
     if isinstance(value, dict):
         return {key: deep_json(child) if nesting(child) >= _MOST else child for key, child in value.items()}
     return [deep_json(child) if nesting(child) >= _MOST else child for child in value]
 
 
 def deep_json(value: Any) -> str:
-    """The JSON of a value of any depth, for which the encoder of the standard library has no stack."""
+    """The JSON of a value of any depth; the standard library's encoder would exceed the recursion limit."""
     parts: list[str] = []
-    # Texts to append, and values in a list of one, the next one last.
+    # Texts to append, and values to encode, each wrapped in a list; the next item is the last one.
     waiting: list[str | list[Any]] = [[value]]
     while waiting:
         item = waiting.pop()

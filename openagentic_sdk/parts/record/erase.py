@@ -6,8 +6,9 @@
              the forks made of them meanwhile; then delete unreferenced blobs, caches, crash leftovers and free pages
     end      append `record.erased` to each affected log and to every fork and child, so that their readers learn of it
 
-`finish_erasures` continues an erasure that was killed: every step is idempotent. Until the session's own log records it, an
-erasure does not know all places: what the other logs record can be finished, and the rest must be requested again.
+`finish_erasures` continues an erasure that was killed: every step is idempotent. Until the session's own log
+records an erasure, not all of its places are known: what the other logs record can be finished, and the rest must be
+requested again.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ class ErasedIn:
 
 @frozen
 class Erasure:
-    """The result of an erasure or of a dry run. `notices` are sentences about copies that this program cannot
-    reach, and about earlier erasures that it finished.
+    """The result of an erasure or of a dry run. `told` are forks and children without any of the values, whose logs only
+    record the erasure. `notices` are sentences about copies that this program cannot reach, and about earlier erasures that
+    it finished.
     """
 
     erasure_id: str
@@ -111,8 +113,8 @@ def erase(
     this session was killed, it is finished first, so that repeating a request is enough.
 
     Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
-    `SessionLockedError` while a run writes to one of the sessions, and `LogCorruptError` for a damaged log; in each case
-    nothing has been begun.
+    `SessionLockedError` while a run writes to one of the sessions, and `LogCorruptError` for a damaged log. If one of the
+    last two is raised only during the search, some logs already record the erasure: request it again.
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
@@ -228,7 +230,7 @@ def _checked_places(session_id: str, events: Sequence[Event], fields: Iterable[F
 
 
 def _needles(events: Sequence[Event], places: Iterable[FieldPlace], texts: Collection[str]) -> Needles:
-    """What to search for: the values at these places, and the texts that are not blank."""
+    """The texts to search for: those of the values at these places, and those of `texts` that are not blank."""
     values = [value_at(events[seq - 1], pointer) for seq, pointer in places]
     return Needles([text for value in values for text in needles_of(value).texts] + [t for t in texts if t.strip()])
 
@@ -262,7 +264,7 @@ def _forks_and_children(store: SessionStore, session_id: str) -> list[str]:
 
 
 def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
-    """Remove the erased texts from metadata and from messages that wait for a run."""
+    """Erase values of metadata, and delete messages that wait for a run, if they contain the erased texts."""
     for name in names:
         metadata: dict[str, Any] = store.read_metadata(name)["metadata"]
         store.update_metadata(name, {key: ERASED for key, value in metadata.items() if needles.are_in(value)})
@@ -287,7 +289,7 @@ def _erase_archive(path: Path, needles: Needles, **settings: Any) -> None:
 
 @frozen
 class _ErasureWork:
-    """An erasure: its id, its source session, the key that signs again, the reason and who requested it."""
+    """An erasure: its id, its source session, the key for signing again, the reason and who requested it."""
 
     store: SessionStore
     erasure_id: str

@@ -215,7 +215,7 @@ def import_claude_transcript(
 
 
 def _read_transcript(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a transcript. Raises `StorageError` for a file that no program writes, or that cannot be read."""
+    """Read the bytes of a transcript. Raises `StorageError` for a file that is too large or cannot be read."""
     try:
         data = read_regular(path, MAX_TRANSCRIPT_BYTES)
         if data.count(b"\n") > MAX_TRANSCRIPT_LINES:
@@ -352,7 +352,7 @@ class _BranchReader:
             yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
 
     def _assistant(self, line: TranscriptLine) -> Iterator[Event]:
-        """The whole answer, at the place of its first line; its other lines are among the results."""
+        """Yield the events of a whole answer for its first line, none for its other lines, which may follow results."""
         name = _message_id(line)
         lines = [line] if name is None else self._by_message.pop(name, [])
         if not lines:

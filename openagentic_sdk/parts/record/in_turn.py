@@ -18,8 +18,8 @@ _THREAD = "openagentic-store"
 class InTurn:
     """Runs calls with the same key one after the other, in the order they were made; calls with different keys overlap.
 
-    A call whose waiter is cancelled still runs. Under an event loop other than asyncio's, threads come from the caller's
-    anyio; `EventLoopError` if there is neither.
+    A call whose waiter is cancelled still runs. Under an event loop other than asyncio's, threads come from anyio;
+    `EventLoopError` is raised if it is not installed.
     """
 
     def __init__(self) -> None:

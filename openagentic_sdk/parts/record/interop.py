@@ -1,4 +1,4 @@
-"""Any store of this package as the Claude Agent SDK's `SessionStore` protocol of six async methods, without that SDK.
+"""Adapt any store of this package to the Claude Agent SDK's `SessionStore` protocol of six async methods, without that SDK.
 
 Each key (`project_key`, `session_id`, `subpath`) is a session and each entry one event of it, verbatim. The last event of a
 batch also contains the time and the summary after it, so both appear together with the entries or not at all.
@@ -37,7 +37,7 @@ RETRY_S = 0.002
 class _LogState:
     """The state of a log as last read, so that an append reads only newer events.
 
-    `summary` is the summary of the last complete batch; `unsummarised` are later entries, of a batch that a crash cut.
+    `summary` is the summary of the last complete batch; `unsummarised` are later entries, of a batch that a crash cut short.
     """
 
     created_at: float
@@ -68,16 +68,16 @@ class ClaudeSessionStore:
         await self._off_loop(lambda: self._append(key, list(entries)))
 
     async def load(self, key: TranscriptKey) -> list[TranscriptEntry] | None:
-        """All entries in order, None if nothing was ever written."""
+        """Return all entries in order, None if nothing was ever written."""
         return await self._off_loop(lambda: self._load(key))
 
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
-        """`{"session_id", "mtime"}` of each main transcript of the project, newest first."""
+        """Return `{"session_id", "mtime"}` of each main transcript of the project, newest first."""
         rows = await self._off_loop(lambda: self._rows(project_key))
         return [{"session_id": row["session_id"], "mtime": row["mtime"]} for row in rows]
 
     async def list_session_summaries(self, project_key: str) -> list[dict[str, Any]]:
-        """`{"session_id", "mtime", "data"}` of each main transcript of the project; no transcript is loaded."""
+        """Return `{"session_id", "mtime", "data"}` of each main transcript of the project; no transcript is loaded."""
         rows = await self._off_loop(lambda: self._rows(project_key))
         return [{"session_id": row["session_id"], "mtime": row["mtime"], "data": row["summary"]} for row in rows]
 
@@ -86,7 +86,7 @@ class ClaudeSessionStore:
         await self._off_loop(lambda: self._delete(key))
 
     async def list_subkeys(self, key: TranscriptKey) -> list[str]:
-        """The subpaths of the session that have entries."""
+        """Return the subpaths of the session that have entries."""
         return await self._off_loop(lambda: self._subkeys(key))
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class ClaudeSessionStore:
         if log is None or log.created_at != created_at:
             log = self._log_states[session_id] = _LogState(created_at)
         for event in self._store.iter_events(session_id, after_seq=log.last_seq):
-            # A title set through our own API is not an entry, but it counts.
+            # A title set through our own API is not an entry, but its `seq` counts.
             log.last_seq = event.seq or log.last_seq
             for data in _entry_events([event]):
                 log.uuids.update(_uuid(data["entry"]))
@@ -170,7 +170,7 @@ class ClaudeSessionStore:
         return rows
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
-        """The last entry that contains a summary: nearly always the last event of the log."""
+        """The last event that contains a summary: nearly always the last one of the log."""
         for batch in windows_from_end(self._store, session_id, events, 1):
             whole = [data for data in _entry_events(batch) if "mtime" in data]
             if whole:
@@ -244,7 +244,7 @@ _NOT_BY_A_PERSON = regex(
 def fold_session_summary(
     previous: Mapping[str, Any] | None, key: TranscriptKey, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """`{"session_id", "mtime", "data"}` after these entries; pure, with `mtime` left to the caller."""
+    """Fold the entries into the summary `{"session_id", "mtime", "data"}`. Pure: the caller sets `mtime`."""
     data = dict(previous["data"]) if previous is not None else {}
     for entry in entries:
         data.setdefault("is_sidechain", entry.get("isSidechain") is True)

@@ -62,7 +62,7 @@ def purge_sessions(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> list[Purged]:
-    """Delete every session, with those of its subagents, that has had no new events for this long; each leaves a tombstone.
+    """Delete the sessions without new events for this long, with those of their subagents; each leaves a tombstone.
 
     Sessions that are held, retained or in use are kept, as are their ancestors and all tombstones. A child is deleted with
     its parent, or on its own if the parent is missing. `progress` receives the number of sessions done and the total. A
@@ -121,7 +121,7 @@ class _Purge:
         self._deleted_ids: list[str] = []
 
     def checked(self, session_id: str) -> list[str]:
-        """The session after those of its subagents, all of which may be deleted. Raises like `purge_session`."""
+        """Return the session's id after those of its subagents if all may be deleted. Raises like `purge_session`."""
         doomed = [*reversed(reachable(session_id, self._children)), session_id]
         for name in doomed:
             if name == TOMBSTONES:
@@ -132,7 +132,7 @@ class _Purge:
         return doomed
 
     def delete(self, doomed: Sequence[str]) -> None:
-        """Leave the tombstones of these sessions, and delete them."""
+        """Record tombstones of these sessions, delete them, and record the purge in their forks."""
         store, purged_ids = self._store, self._begin()
         # Not again for those that an earlier, killed purge recorded without deleting them.
         stones = [_tombstone(store, name, self._reason, self._by) for name in doomed if name not in purged_ids]
@@ -148,7 +148,7 @@ class _Purge:
                         store.append_event(fork.id, RecordErased("purge", doomed[-1], reason=self._reason, by=self._by))
 
     def scrub(self) -> None:
-        """Remove what the store still has of the deleted sessions, also of those of a purge that was stopped before this."""
+        """Remove the remains of deleted sessions from the store, including those of a purge that was stopped before this."""
         if self._deleted_ids or self._is_unscrubbed():
             self._store.scrub(*self._deleted_ids)
             self._store.update_metadata(TOMBSTONES, {_UNSCRUBBED: False})
@@ -157,7 +157,7 @@ class _Purge:
         return [row.id for row in self._named.get(session_id, ()) if row.is_child]
 
     def _begin(self) -> set[str]:
-        """The ids of the sessions that have a tombstone."""
+        """Create the session of tombstones if it is missing; return the ids of the sessions that have one."""
         if self._purged_ids is None:
             store = self._store
             with suppress(SessionExistsError):

@@ -1,6 +1,6 @@
 """Operations on whole sessions, as plain functions over any store.
 
-Every change to a session is an event in its log; nothing is ever rewritten. Forks and exports are atomic.
+Every change to a session is an event in its log; no event is rewritten. Forks and exports are atomic.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def create_session(
 
 
 def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: str | None = None) -> str:
-    """The id of the session to resume: the given one, the only one with this prefix, or by default the newest of `cwd`.
+    """Return the id of the session to resume: the given one, the only one with this prefix, or else the newest of `cwd`.
 
     Raises `SessionNotFoundError`, and `OptionsError` if several ids have the prefix.
     """
@@ -117,7 +117,7 @@ def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: s
 
 
 def load_session(store: SessionStore, session_id: str) -> SessionState:
-    """The session's state, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
+    """Fold the session's state from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
     view = SessionView().extend(store.iter_events(session_id))
     meta = store.read_metadata(session_id)
     metadata: dict[str, Any] = meta["metadata"]
@@ -149,7 +149,7 @@ def load_session(store: SessionStore, session_id: str) -> SessionState:
 def get_messages(
     store: SessionStore, session_id: str, *, from_turn: int = 1, to_turn: int | None = None
 ) -> list[Message]:
-    """The messages of turns `from_turn` to `to_turn`, both inclusive and counted from 1, in their original form.
+    """Return the messages of turns `from_turn` to `to_turn`, both inclusive and counted from 1, in their original form.
 
     A turn is a prompt and everything that follows it. Rewound turns do not count; compacted ones do, and are returned
     whole.
@@ -204,7 +204,7 @@ def rename_session(store: SessionStore, session_id: str, title: str) -> SessionS
 
 
 TAG_PATIENCE_S = 1.0
-# A position outside of the log is refused with the positions that it has.
+# A position outside the log is refused later, by an error that names the log's positions.
 _WHOLE = or_none(number(-MAX_NUMBER, whole=True))
 
 
@@ -386,7 +386,7 @@ def rows_of_tag(store: SessionStore, tag: str) -> list[SessionSummary]:
 
 
 def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
-    """Everything that `near` reaches from `start` in any number of steps, nearest first, without `start`."""
+    """The names that `near` reaches from `start` in any number of steps, nearest first, without `start`."""
     order, waiting = {start: None}, [start]
     while waiting:
         fresh = [name for name in near(waiting.pop(0)) if name not in order]
@@ -412,7 +412,7 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
 
 
 def copy_missing(source: SessionStore, target: SessionStore, session_id: str) -> Iterator[tuple[str, bool]]:
-    """Like `export_session`, but session by session: each id, and whether it was copied or already present.
+    """Copy like `export_session`, but session by session; yield each id, and whether it was copied or already present.
 
     Sessions that an interrupted call copied are kept and not copied again. Raises `SessionExistsError` if the target has a
     different session with the same id, or a different continuation of it.
@@ -429,13 +429,13 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
 
 
 def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
-    """Copy one session, once more if something was erased from it meanwhile."""
+    """Copy one session, and again if something was erased from it meanwhile."""
     while not _is_copied_to(source, target, name):
         target.delete_session(name)
 
 
 def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool:
-    """Copy one session; False if an erasure was recorded in it meanwhile, so that a part may be from before it."""
+    """Copy one session; return False if an erasure was recorded meanwhile, so that part of the copy may precede it."""
     meta = source.read_metadata(name)
     # What a run appends from now on is not copied: its end could move on faster than the copy.
     end = source.last_seq(name)
@@ -457,11 +457,11 @@ def import_session(target: SessionStore, source: SessionStore, session_id: str) 
 
 @contextmanager
 def all_or_none(store: SessionStore) -> Iterator[list[str]]:
-    """A list for the ids of sessions as they are created; if the block fails, delete them again in reverse order."""
+    """Collect the ids of sessions that the block creates; if it fails, delete these sessions in reverse order."""
     ids: list[str] = []
     try:
         yield ids
-    except BaseException:  # after any error, also a Ctrl-C, no half of the copies may stay
+    except BaseException:  # after any error, even a Ctrl-C, no partial copy may remain
         for name in reversed(ids):
             # Report the error that caused the rollback, not one of the rollback's own.
             with suppress(SessionError):
@@ -481,7 +481,7 @@ def _is_prompt(event: Event) -> bool:
 
 
 def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
-    """A result for each call that is open at `at_seq`."""
+    """Build a result for each call that is open at `at_seq`."""
     started: set[str] = set()
     waiting: dict[str, ToolUse] = {}
     for event in _since_last_request(store, session_id, at_seq):
@@ -515,7 +515,7 @@ def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> Se
 
 
 def child_events(store: SessionStore, parent_id: str, child_id: str) -> Sequence[Event]:
-    """The events of a subagent's session, empty if this parent has no such session.
+    """The events of a subagent's session; empty if this parent has no such session, or if it cannot be read.
 
     A log names its subagents' sessions and may come from anyone, so only a session that names this parent is read.
     """

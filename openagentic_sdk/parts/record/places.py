@@ -35,7 +35,7 @@ FieldPlace = tuple[int, str]
 
 
 class Needles:
-    """The strings to look for, and the forms they take inside other strings and in bytes."""
+    """The strings to look for, and their forms inside other strings and in bytes."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         unique_texts = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
@@ -45,7 +45,7 @@ class Needles:
         self._bytes = tuple(form.encode(name, "surrogatepass") for form in self._forms for name in encodings)
 
     def are_in(self, value: Any) -> bool:
-        """Whether a JSON value contains one, in a string, a number or a member name."""
+        """Whether a JSON value contains one of the strings: in a string, as a number, or in a member name."""
         if isinstance(value, str):
             return any(form in value for form in self._forms)
         if isinstance(value, Mapping):
@@ -57,7 +57,7 @@ class Needles:
         return False
 
     def are_in_bytes(self, data: bytes) -> bool:
-        """Whether the bytes contain one."""
+        """Whether the bytes contain one of the strings in any form."""
         return any(form in data for form in self._bytes)
 
 
@@ -142,7 +142,7 @@ def _texts_of(value: Any, depth: int) -> Iterator[str]:
 def find_places(
     events: Sequence[Event], asked_places: Iterable[FieldPlace], needles: Needles, outputs: Collection[str] = ()
 ) -> tuple[list[FieldPlace], list[FieldPlace]]:
-    """The places of a log to erase, and those that contain a needle but cannot be erased.
+    """Find the places of a log to erase, and those that contain a needle but cannot be erased.
 
     The former are `asked_places`, those that contain a needle, digests over any of them (from which a short value could be
     guessed), and the names of `outputs` that belong to them.
@@ -182,7 +182,7 @@ def _outermost(places: Iterable[FieldPlace]) -> list[FieldPlace]:
 
 
 def _derived(events: Sequence[Event], places: Sequence[FieldPlace]) -> Iterator[FieldPlace]:
-    """Digests over erased values: of the same call, and of the requests that contained them."""
+    """Yield places that derive from erased values: digests of the same call and of later requests, signatures, and names."""
     if not places:
         return
     touched = {seq for seq, _ in places}
@@ -207,7 +207,7 @@ def _derived(events: Sequence[Event], places: Sequence[FieldPlace]) -> Iterator[
 
 
 def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPlace], seal: Seal) -> Mapping[int, Event]:
-    """The events of a log that change when these places are erased, by `seq`, in their new form.
+    """Erase these places of a log; return the events that change, by `seq`, in their new form.
 
     They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are recomputed.
     """
@@ -242,7 +242,7 @@ def is_marked(event: Event, pointer: str) -> bool:
 
 
 def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mapping[int, Sequence[str]]) -> RecordSigned:
-    """The checkpoint without any salt that an erased value was digested with."""
+    """The checkpoint without the salts of erased values."""
     cut = [seq for seq in by_seq if signed.from_seq <= seq <= signed.to_seq]
     if not cut:
         return signed

@@ -14,7 +14,7 @@ from ...sessions.seal import Signer
 from ...version import __version__
 from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
 
-# Events per checkpoint; a longer range gets several checkpoints, of which only the last is signed.
+# Events per checkpoint; a longer range gets several checkpoints, and only the last of them is signed.
 RANGE_EVENTS = 1000
 _WINDOW_EVENTS = 128
 
@@ -43,7 +43,7 @@ def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]
 
 
 def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequence[Signer]) -> RecordSigned:
-    """`sign_session` for a caller that holds the session's writer."""
+    """Like `sign_session`, for a caller that holds the session's writer."""
     if not signers:
         raise OptionsError("no signer was given: name at least one")
     last, events = _since_last_checkpoint(store, writer.session_id, writer.last_seq)

@@ -1,4 +1,4 @@
-"""Signers of the head of a record, and the later verification of their signatures.
+"""Sign the head of a record in several ways, and later verify the signatures.
 
 installation   HMAC with this installation's key: proof for every holder of that key
 ssh            `ssh-keygen -Y sign` with a person's key: proof for everyone who can attribute the key
@@ -30,7 +30,7 @@ NAMESPACE = "record@openagentic-sdk"
 PATIENCE_S = 60.0
 MAX_TOKEN_BYTES = 1 << 16
 _SSH_HEAD, _SSH_END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
-# TimeStampReq of RFC 3161 section 2.4.1 in DER, around the digest: version 1, SHA-256, and what follows the digest.
+# The fields of a TimeStampReq (RFC 3161 section 2.4.1, in DER) before the digest: version 1 and SHA-256.
 _TSQ_HEAD = bytes.fromhex("020101 3031 300d 0609608648016503040201 0500 0420")
 _GENERALIZED_TIME = regex(rb"\x18[\x0d-\x20](\d{14}(?:\.\d+)?Z)")
 
@@ -95,7 +95,7 @@ class Timestamp:
 
 @frozen
 class Voucher:
-    """The signer of a statement. `name` is the signer's name according to `how`.
+    """The signer of a statement, and the result of the check. `how` explains the result, or where `name` comes from.
 
     `proof` is `valid`, `invalid` or `unchecked`. A signature is `unchecked` if this machine lacks the key, the tool or the
     list of key owners.
@@ -109,9 +109,9 @@ class Voucher:
 
 @frozen
 class Trust:
-    """What a verifier trusts, and how it checks witnesses.
+    """The keys and authorities that a verifier trusts, and its check of witnesses; None or empty for those it lacks.
 
-    These are the installation's key, ssh's allowed signers file, certificates of the time stamping authority (PEM), and the
+    They are the installation's key, ssh's allowed signers file, certificates of the time stamping authority (PEM), and the
     command that checks a witness's token (statement, newline and token on standard input).
     """
 
@@ -271,7 +271,7 @@ def timestamp_time(reply: bytes, statement: bytes) -> str:
 
 
 def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
-    """The output of a command for this input. Raises `StorageError` if it cannot be run or takes over a minute."""
+    """Run a command with this input; return its output. Raises `StorageError` if it cannot be run or takes over a minute."""
     try:
         return subprocess.run(list(command), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:

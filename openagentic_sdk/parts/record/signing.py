@@ -14,7 +14,7 @@ from ...sessions.seal import Signer
 
 
 class RecordSigning(Part):
-    """Appends the checkpoint that vouches for the run's events. A failure is a notice: the next run signs them too."""
+    """Appends the checkpoint that vouches for the run's events. A failure is shown as a notice: the next run signs them."""
 
     def __init__(self, run: Run, store: SessionStore, signers: Sequence[Signer]) -> None:
         super().__init__(run)

@@ -54,9 +54,9 @@ _ACCOUNTED = (
 class ChangedFile:
     """One file that a session changed since an event.
 
-    `before` and `after` are digests of its content at the event and after the session's last write; None means no file,
-    `UNKNOWN` that no event records it. `last_kept` is its content before the newest call that may have changed it. `mode`
-    and `after_mode` are permissions, None if unknown. `between` is true if someone else changed it between two runs.
+    `before` and `after` are digests of its content at the event and after the session's last write; None means no file, and
+    `UNKNOWN` means that no event records it. `last_kept` is its content before the newest call that may have changed it.
+    `mode` and `after_mode` are permissions, None if unknown. `between` is true if someone else changed it between two runs.
     `problem` is why it can never be restored, whatever its present content. Session `session_id` has the blob.
     """
 
@@ -78,7 +78,7 @@ class ChangedFile:
 
 @mutable
 class FileChanges:
-    """What a session and its subagents changed since an event, and the calls that may have made unrecorded changes."""
+    """The files that a session and its subagents changed since an event, and calls with changes that are not recorded."""
 
     files: dict[str, ChangedFile] = field(default_factory=dict)
     uncovered: list[ToolUse] = field(default_factory=list)
@@ -111,7 +111,7 @@ class RestorePlan:
 def file_changes(
     store: SessionStore, session_id: str, *, after_seq: int = 0, seal: Seal | None = None, roots: Sequence[str] = ()
 ) -> FileChanges:
-    """What the session, and the subagents that it started since, changed after event `after_seq`.
+    """The files that the session, and the subagents that it started since, changed after event `after_seq`.
 
     `roots` are workspace folders in addition to the session's working directory.
     """
@@ -121,7 +121,7 @@ def file_changes(
 
 
 class _UndoFold:
-    """The fold behind `file_changes`: `left` is each file's content after the calls so far, from the start of the log."""
+    """The fold behind `file_changes`: `_left` is each file's content after the calls so far, from the start of the log."""
 
     def __init__(self, store: SessionStore, seal: Seal, changes: FileChanges, roots: list[str]) -> None:
         self._store = store
@@ -135,10 +135,10 @@ class _UndoFold:
 
     def add(self, session_id: str, after_seq: int) -> None:
         if session_id in self._seen or len(self._seen) >= _MAX_SESSIONS:
-            return  # a session belongs to one turn only, never to one that it began itself
+            return  # a session is counted once; a forged log may name it as its own subagent
         self._seen.append(session_id)
         authority = Authority(session_id, self._seal)
-        for event in self._store.iter_events(session_id):  # a fork's marker, which vouches for them, comes after them
+        for event in self._store.iter_events(session_id):  # a fork's marker vouches for the events before it
             authority.apply(event)
         calls: dict[str, ToolUse] = {}
         unsafe: set[str] = set()
@@ -224,7 +224,7 @@ def plan_restore(
     roots: Sequence[str] = (),
     seal: Seal | None = None,
 ) -> RestorePlan:
-    """The actions that restore each file to its content at event `to_seq`. Read-only."""
+    """Plan the actions that restore each file to its content at event `to_seq`. Read-only."""
     changes = file_changes(store, session_id, after_seq=to_seq, seal=seal, roots=roots)
     files = [_plan_file(store, file, conflicts) for _, file in sorted(changes.files.items())]
     return RestorePlan(files, changes.uncovered)
@@ -327,7 +327,7 @@ def restore_files(
 
 
 def _carry_out(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
-    """Carry out the rest of a journal: a file whose content is neither the found nor the wanted one is not touched."""
+    """Carry out the rest of a journal; leave a file alone if its content is neither the recorded nor the wanted one."""
     paths: list[str] = []
     failed: dict[str, str] = {}
     for file in journal.files:

@@ -28,7 +28,7 @@ from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
 from .verify_log import Problem, moved_by
 
-# How far around its place an event that does not match is searched for, and up to how many such events everywhere.
+# An event that does not match its place is searched for within this distance; up to this many such events, everywhere.
 _NEAR, _MANY = 32, 64
 # The fields of a checkpoint that a receipt contains.
 _RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
@@ -72,7 +72,7 @@ class Approval:
 
 @frozen
 class RecordReport:
-    """What the record proves. `unsigned` counts the events after the last signature, excluding checkpoints.
+    """The result of verifying a record. `unsigned` counts the events after the last signature, excluding checkpoints.
 
     `erased` contains places whose values were erased under a proof that is still valid. The `seq` of a problem is the
     event's present place in the log, 0 for a missing one. Its kind is `changed`, `removed`, `added` or `moved` for an
@@ -166,7 +166,7 @@ class _Checked:
             (place, event.parent_session_id) for place, event in enumerate(log) if isinstance(event, SessionForked)
         ]
         self._all = [event for event in log if isinstance(event, RecordSigned)]
-        # A salvage puts one event before all others; that of an already salvaged log, a second one.
+        # A salvage puts one event before all others; salvaging a salvaged log adds a second one.
         salvages = takewhile(lambda event: isinstance(event, LogSalvaged), log)
         self._salvages = 0  # since the last checkpoint
         self._salvaged_from = {event.source_session_id for event in salvages if isinstance(event, LogSalvaged)}
@@ -178,7 +178,7 @@ class _Checked:
         made_in = next((parent for fork, parent in self._forks if fork > place), self._session_id)
         if signed.session_id != made_in:
             text = f"this checkpoint was made for session {on_one_line(signed.session_id, 80)}"
-            self._say("replayed", seq, f"{text}: it, or all before it, was put here")
+            self._say("replayed", seq, f"{text}: it, or everything before it, was inserted here")
             return
         last = self._ranges[-1].signed if self._ranges else None
         next_seq, before = (last.to_seq + 1, last.head) if last else (1, ZERO)
@@ -330,7 +330,7 @@ def _digest(opening: Opening, event: Event, index: int) -> bytes | None:
 
 
 def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) -> dict[int, int]:
-    """The signed place of each event in the log, without events that match nowhere."""
+    """Map the index of each event to its signed place, except events that match nowhere."""
     alignment: dict[int, int] = {}
     free = set(range(len(digests)))
     shift = 0
@@ -373,7 +373,7 @@ def _longest_rise(alignment: Mapping[int, int]) -> set[int]:
 
 
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
-    """What a receipt attests and the log lacks."""
+    """The problem of a log that lacks what a receipt attests; empty if it has it."""
     try:
         checkpoint = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
         statement = statement_of(checkpoint)
@@ -381,7 +381,7 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
     except (KeyError, TypeError) as error:
         raise OptionsError(f"this is not a receipt of a signed record: {error} is missing") from None
     if checkpoint.session_id != session_id:
-        return [Problem("receipt", detail=f"the receipt is of session {on_one_line(str(checkpoint.session_id), 80)}")]
+        return [Problem("receipt", detail=f"the receipt is for session {on_one_line(str(checkpoint.session_id), 80)}")]
     if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):
         return []
     vouchers = [check_signature(each, statement, trust) for each in signatures]
@@ -392,7 +392,7 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
 
 
 def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Checked) -> list[Approval]:
-    """The answers in the log, by whom each was given, and whether this installation recorded it.
+    """The answers in the log: who gave each, and whether this installation recorded it.
 
     The keyed digests cover all earlier events, so they prove nothing after an alteration.
     """

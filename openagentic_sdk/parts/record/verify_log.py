@@ -63,9 +63,9 @@ from .places import places_of
 
 _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",
-    "sequence": "it is not the next event: lines are missing, doubled or moved",
+    "sequence": "it is not the next event: lines are missing, duplicated or moved",
     "json": "it is not an event",
-    "hole": "zeros are in its place",
+    "hole": "there are zeros in its place",
     "durable-loss": "it is damaged although a later line records that it was safely on disk",
     "torn-tail": "it is unfinished, as a crash in the middle of a write leaves it",
     "unsynced": "the disk failed to sync the log, so everything from here on may be in memory only",
@@ -76,7 +76,7 @@ _WRONG: Mapping[str, str] = {
 _CUT = "restore the log from a copy; without one, the next append continues after the remaining events"
 IN_DOUBT = "The log was damaged after this call: it may or may not have run. Check before repeating it."
 
-# In place of a call in the metadata of a workflow's inbox, and of the runs of its steps on a fleet.
+# Used instead of a call's id in the metadata of a workflow's inbox, and of the runs of its steps on a fleet.
 WITHOUT_CALL = ("workflow.inbox", "workflow.run")
 
 
@@ -114,7 +114,7 @@ class Problem:
 
 @frozen
 class SessionReport:
-    """The result of a check: `events` good events take `good_bytes` of the log's `size`.
+    """The result of a check: `events` good events occupy `good_bytes` of the log's `size`.
 
     `behind` counts the intact events after damage, `notes` are observations that are not problems. `foreign` are events
     that would grant something on resume but were not written by this installation: they count as history only.
@@ -142,7 +142,7 @@ class SessionReport:
 
 @frozen
 class Salvage:
-    """The result of a salvage: `session_id` is the new session, `events` how many of the old one's events it begins with.
+    """The result of a salvage: `session_id` is the new session, `events` the number of old events that it begins with.
 
     `kept_behind` of the `report.behind` events after the damage are at its end as records.
     """
@@ -155,7 +155,7 @@ class Salvage:
 
 
 def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """For each parent's id, its subagents' sessions: their metadata by id."""
+    """The metadata of subagents' sessions, by the parent's id and then by their own."""
     by_parent: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name in store.list_sessions():
         with suppress(SessionError):
@@ -172,7 +172,7 @@ def verify_session(
 ) -> SessionReport:
     """Verify the whole log and every blob, and compare the log with all other sources.
 
-    A store with its own byte format checks its bytes itself: of it, every event and blob is read. `subagents` is the result
+    A store with its own byte format checks its bytes itself: here, its events and blobs are read. `subagents` is the result
     of `subagent_sessions`, for callers that check many sessions of files. Raises `SessionNotFoundError`, and `StorageError`
     if the disk or the server cannot be read.
     """
@@ -226,7 +226,7 @@ class _Witnesses:
             self.named_blobs.add(output)
 
     def judge(self, report: SessionReport, fd: int) -> SessionReport:
-        """The report with all contradictions added. For a log that is damaged anyway, only blobs are checked."""
+        """Return the report with all contradictions added. For a log that is already damaged, only blobs are checked."""
         problems, notes = list(report.problems), []
         if report.ok:
             problems += [*self._ends(report, fd), *self._calls(report)]
@@ -255,7 +255,7 @@ class _Witnesses:
         return replace(report, problems=tuple(problems), notes=tuple(notes))
 
     def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
-        """Whether the log has the length and content that the summary and the checkpoint recorded."""
+        """Yield a problem for each other source (summary, checkpoint, blobs) that contradicts the log's length or content."""
         end = f"the log ends after event {report.events}, at byte {report.good_bytes}"
         for name, place in self.places.items():
             if place is None:
@@ -280,7 +280,7 @@ class _Witnesses:
             yield Problem("witness", 1, 0, _CUT, detail=detail, witness="blobs")
 
     def _calls(self, report: SessionReport) -> Iterator[Problem]:
-        """Whether the log has the calls that its subagents' sessions name."""
+        """Yield a problem for each subagent's session that names a call which the log lacks."""
         for name, metadata in self.children.items():
             call = metadata.get("parent_tool_use_id")
             if call not in self.calls and call not in WITHOUT_CALL:
@@ -362,12 +362,12 @@ def salvage(
 
     Its first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line ends that an
     editor converted are first converted back. Calls left open by the damage end as `unknown`. With `keep_behind`, the
-    intact events after the damage are appended as `log.fragment`, which is not part of any conversation; only files can.
-    Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
+    intact events after the damage are appended as `log.fragment`, which is not part of any conversation; only file stores
+    support this. Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
     """
     if not isinstance(store, FileSessionStore):
         if keep_behind:
-            raise OptionsError("only session files show what follows damage: leave keep_behind (--keep-behind) out")
+            raise OptionsError("only session files show what follows damage: omit keep_behind (--keep-behind)")
         return _salvage_from_database(store, session_id, target_id)
     report = verify_session(store, session_id)
     with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
@@ -417,7 +417,7 @@ def _salvage_from_database(store: SessionStore, session_id: str, target_id: str 
 
 
 def _verify_remains(session_id: str, remains: Remains) -> SessionReport:
-    """The problems of a session in a store with its own byte format, after reading all of it."""
+    """Read all of a session in a store with its own byte format; report its problems."""
     good, todo, blob_names = 0, "salvage saves what is left", dict[str, None]()
     problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in remains.holes]
     try:
@@ -454,7 +454,7 @@ def _named_blobs(event: Event) -> list[str]:
 def _salvaged(
     first: LogSalvaged, copied: Iterable[Event], kept_fragments: Iterable[Fragment], before: Authority, now: Authority
 ) -> Iterator[Event]:
-    """The events of the new session: `log.salvaged`, the old events, and those that close what is open.
+    """Yield the events of the new session: `log.salvaged`, the old events, those that close what is open, and fragments.
 
     Events that this installation wrote are signed again for their new place; no others are.
     """
@@ -511,7 +511,7 @@ def _numbered(event: Event, seq: int) -> Event:
 
 
 def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
-    """The events that would grant something on resume if this installation had written them, in order."""
+    """The events of others that would grant something on resume if this installation had written them, in order."""
     authority = Authority(session_id, seal)
     lasting: list[Event] = []
     calls: dict[str, list[Event]] = {}  # the related events of each open call

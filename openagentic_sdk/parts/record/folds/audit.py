@@ -33,7 +33,7 @@ class RebuiltRequest:
 
 
 def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
-    """Iterate over the requests of a log. Those without a preceding `model.context` (from an older version) are omitted."""
+    """Yield the requests of a log. Those without a preceding `model.context` (from an older version) are omitted."""
     conversation, context, digest = Conversation(), None, RequestDigest()
     system: list[Mapping[str, Any]] = []  # created once: the digest of a common prefix of identical objects is reused
     for event in events:
@@ -58,14 +58,14 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
 
 
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
-    """The requests whose rebuilt digest differs from the recorded one."""
+    """Find the requests whose rebuilt digest differs from the recorded one."""
     return [request for request in rebuild_requests(events) if not request.matches]
 
 
 class RequestDigest:
-    """The same digest for consecutive requests: only new messages are read.
+    """Computes the digests of consecutive requests and reads only the messages that each one adds.
 
-    The conversation's fold keeps its messages as objects, so that only the system prompt is encoded for comparison.
+    The conversation's fold returns its messages as the same objects, so only the system prompt is encoded for comparison.
     """
 
     def __init__(self) -> None:

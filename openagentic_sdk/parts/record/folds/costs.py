@@ -124,7 +124,7 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
 
 
 def all_costs(store: SessionStore, by: str = "model", *, first_day: int = 0) -> CostReport:
-    """Like `cost_report` for all sessions of a store, of which some read only what has changed since the last report."""
+    """Like `cost_report` for all sessions of a store; some stores read only what has changed since the last report."""
     kinds = {**dict.fromkeys(_ALWAYS), _checked(by): None}
     sums = store.family_sums(FamilyFold(1, _costs_by), [*kinds]) if isinstance(store, SumsFamilies) else None
     if sums is None:
@@ -152,7 +152,7 @@ _ONE: Sequence[float] = (1, *ZERO[1:])
 
 
 def _costs_by(summaries: Iterable[SessionSummary], every_by: Sequence[str] = BY) -> Cells:
-    """The costs of these families of sessions by each of `every_by`, name and day. Increase its version with each change."""
+    """The costs of these families of sessions by each of `every_by`, name and day. Changes need a new version."""
     cells: defaultdict[CellName, list[float]] = defaultdict(lambda: list(ZERO))
     by_id: dict[str, SessionSummary] = {}
     for row in summaries:
@@ -188,7 +188,7 @@ def _cells_of(
 
 
 def _checked_cell(day: str, cell: Sequence[float]) -> Sequence[float]:
-    # Infinity and NaN fail the comparison, too: one of them would spoil the sum of all sessions.
+    # Infinity and NaN also fail the comparison: either would spoil the sum of all sessions.
     if not 0 <= int(day) < 1e9 or len(cell) != len(ZERO) or not all(abs(x) < 1e30 for x in cell):
         raise ValueError(f"{cell} of day {day} is not a cell of costs")
     return cell
@@ -225,7 +225,7 @@ def _report(cells: Cells, by: str, first_day: int) -> CostReport:
 def _shares(
     by: str, row: SessionSummary, day: str, day_costs: Mapping[str, Any], by_id: Mapping[str, SessionSummary]
 ) -> Iterable[tuple[str, Sequence[float]]]:
-    """The names that a session's day counts under, each with its fraction of the costs."""
+    """The names that the costs of a session's day count under, each with its share."""
     if by not in DIMENSIONS:
         whole = _sum(day_costs["model"].values())
         return [(name, whole) for name in _names(by, row, day, by_id)]
@@ -318,7 +318,7 @@ def _names(by: str, row: SessionSummary, day: str, by_id: Mapping[str, SessionSu
 
 
 def _deleted(by_id: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
-    """The costs of deleted subagents: those that sessions report for subagents, less those of subagents that exist."""
+    """Yield the costs of each session's deleted subagents: what it reports for all, less the costs of existing ones."""
     child_sums: dict[str, list[float]] = {}
     for row in by_id.values():
         if row.is_child and row.parent is not None and row.parent in by_id:

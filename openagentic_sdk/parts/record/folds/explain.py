@@ -1,8 +1,8 @@
 """Explain what one request consisted of: which event, file, skill or hook contributed each part, and what was cached.
 
 A provider's cache stores a prefix, in the order tools, system prompt, messages: a request that begins with the whole
-previous request is cheap. `broke_at` is the first message that differs from it. Bytes are counted in that order over the
-canonical JSON of the tools and of each message; tools with `defer_loading` are not counted.
+previous request is cheap. `broke_at` is the first message that differs from the previous request's. Bytes are counted in
+that order over the canonical JSON of the tools and of each message; tools with `defer_loading` are not counted.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Origin:
 
 
 def origins(conversation: Conversation) -> list[Origin]:
-    """For each of the conversation's messages, in the same order, its events."""
+    """The origins of the conversation's messages, in the same order."""
     return [origin for block in conversation.view for origin in _origins(block, conversation.provider)]
 
 
 def _origins(block: MessageBlock, provider: str | None) -> list[Origin]:
-    """One origin per message that the block renders to."""
+    """The origins of the messages that the block renders to, one each."""
     if block.is_user:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
     if block.is_empty_for(provider):
@@ -115,7 +115,7 @@ class LabelledCall:
 
 @frozen
 class PrefixReport:
-    """How a request continues the previous one: it repeats `kept_messages` messages; `broke_at` is the first that differs.
+    """How a request extends the previous one: it repeats `kept_messages` messages; `broke_at` is the first that differs.
 
     `reason` explains the break and `seq` is the event that caused it; both are None if the whole previous request is a
     prefix of this one or if there was no previous request. `same_bytes` of the `previous_bytes` of that request are the
@@ -157,7 +157,7 @@ class StepExplanation:
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     """Explain the request of a step. Raises `OptionsError` if the log does not have this step."""
     events = list(events)
-    # Requests for a summary are no steps.
+    # Requests for a summary are not steps.
     turns = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"}
     rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
     at = next((index for index, request in enumerate(rebuilt) if request.step == step), None)
@@ -251,7 +251,7 @@ def _preview(text: str) -> str:
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
-    """The requests of a log that do not begin with the previous one, including those for summaries."""
+    """Yield the requests of a log that do not begin with the previous one, including those for summaries."""
     events = list(events)
     apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
     previous: RebuiltRequest | None = None
@@ -270,7 +270,7 @@ def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
 
 
 class _Prefixes:
-    """How the requests of one log continue each other; the lookups of all reports are computed once."""
+    """How each request of a log extends the previous one; the lookups for all reports are computed once."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._answers = [event for event in events if isinstance(event, ModelResponse)]
@@ -279,7 +279,7 @@ class _Prefixes:
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
-        """How a request continues the previous one."""
+        """Report how a request extends the previous one."""
         at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
         tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
         cached, input_tokens = (
@@ -318,7 +318,7 @@ class _Prefixes:
         first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
         breaks = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
         if not breaks:
-            return request.seq, "the request before was rewritten, or this log is of an older version"
+            return request.seq, "the previous request was rewritten, or this log is from an older version"
         return breaks[0][0], "; ".join(f"{words} (event {seq})" for seq, words in breaks)
 
 
@@ -346,5 +346,5 @@ def _broken_prefix(event: Event) -> str | None:
             wish = _WISHES.get(event.control.partition(" ")[0], "requires reasoning to be omitted")
             return f"the endpoint {wish}: {event.control}"
         case ModelRequest() if event.messages is not None:
-            return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: asked for by itself"
+            return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: a separate request"
     return None

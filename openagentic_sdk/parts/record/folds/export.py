@@ -42,7 +42,7 @@ def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dic
 
 
 def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
-    """A transcript for people. Text of users and models is quoted, so that it cannot create headings of the page."""
+    """A transcript for people. Text of users and models is quoted, so that it cannot create headings in the page."""
     if mask is not None:
         known_events = (event for event in events if not isinstance(event, UnknownEvent))
         events = (
@@ -87,7 +87,7 @@ def to_otlp(
 
 
 def _quoted(text: str) -> str:
-    """The text as a block quote that it cannot end: every line is prefixed, whatever its line end, and tags are escaped."""
+    """The text as a block quote that it cannot leave: every line is prefixed, whatever its line end; tags are escaped."""
     text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", re.sub(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text))
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 

@@ -3,9 +3,9 @@
 The cost of a model that is not in the table is `None`, never 0. The table is a JSON file: `models` maps a model's name to
 US dollars per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without
 its own price costs the same as `input` (`cache_write_1h` the same as `cache_write`). `tiers` maps a service tier, or
-`batch`, to a factor; other tiers have no known price. `long`, if present, contains the prices of a request whose prompt
-exceeds `above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) can be loaded too, without their
-`above` tiers.
+`batch`, to a factor; without an entry, the usual names of the standard tier have 1, `batch` and `flex` 0.5, and other tiers
+have no known price. `long`, if present, contains the prices of a request whose prompt exceeds `above_tokens` tokens. Files
+with LiteLLM's keys (`input_cost_per_token` ...) can be loaded too, without their `above` tiers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/
 def cost(
     usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None, tier: str | None = None
 ) -> float | None:
-    """US dollars for one usage, None if the usage or the model's price is unknown.
+    """The cost of one usage in US dollars, None if the usage or the model's price is unknown.
 
     `prices` None is the built-in table. `tier` is the service tier that the answer names, or `batch`.
     """
@@ -69,7 +69,7 @@ def cost(
     if long and tokens["input_tokens"] > long["above_tokens"]:
         price = {**price, **long}
     cached, cache_writes = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
-    # An endpoint may report more cached tokens than tokens; that must not make the cost negative.
+    # An endpoint may report more cached tokens than prompt tokens; that must not make the cost negative.
     plain, for_an_hour = max(0, tokens["input_tokens"] - cached - cache_writes), min(tokens.get(HOUR, 0), cache_writes)
     write = price.get("cache_write", price["input"])
     dollars = (
@@ -94,7 +94,7 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:
-    """The price of a model, by its exact name, without a vendor prefix, or without a release date suffix."""
+    """Find a model's price by its exact name, else without a vendor prefix, else without a release date; None if missing."""
     return next((prices[name] for name in priced_names(model) if name in prices), None) if model else None
 
 
@@ -134,7 +134,7 @@ def own_prices(entries: Any) -> PriceTable:
 
 
 def price_setting(model: str) -> str:
-    """The setting that defines a model's price, in a sentence."""
+    """A sentence about the setting that defines a model's price."""
     entry = f'{{{json.dumps(model or "MODEL")}: {{"input": USD, "output": USD}}}}'
     return (
         f"OpenAgenticOptions(prices={entry}) sets it, in US dollars per million tokens; so does this mapping in "
@@ -155,7 +155,7 @@ def _packaged() -> str:
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """A table from a file in the form above. Raises `OptionsError` if it cannot be read or an entry is invalid."""
+    """Read a table from a file in the form above. Raises `OptionsError` if it cannot be read or an entry is invalid."""
     try:
         text = read_regular(path, _MAX_BYTES)
     except (OSError, ValueError) as error:

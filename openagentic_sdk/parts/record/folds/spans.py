@@ -49,7 +49,7 @@ _MAX_CONTENT_CHARS, _MAX_MESSAGE_CHARS = 64 * 1024, 16 * 1024
 _LAST_TIME = 253402300799.0
 # The first of these events after an answer ends its span; until then, a retry may continue it.
 _AFTER_ANSWER = (SystemInit, ModelContext, ModelRequest, ToolStarted, Result)
-# Where in the log a span began: internal, not sent.
+# The key for the place in the log where a span began; internal, not sent.
 _AT = "at"
 
 
@@ -100,7 +100,9 @@ class SpanFold:
         self._run: Span | None = None
         self._run_usage: Usage | None = None
         self._model: Span | None = None
-        self._open_answer: tuple[Span, ModelResponse] | None = None  # ended with an error, and may be tried again
+        self._open_answer: tuple[Span, ModelResponse] | None = (
+            None  # an error may be retried; the parts of an answer follow it
+        )
         self._answer_usage: Usage | None = None
         self._calls: dict[str, Span] = {}
         self._uses: dict[str, ToolUse] = {}
@@ -113,7 +115,7 @@ class SpanFold:
         self._tags = list(tags)
 
     def take(self, event: Event) -> list[Span]:
-        """The spans that this event ended, or showed to have ended earlier."""
+        """Apply the next event; return the spans that it ended, or showed to have ended earlier."""
         if self._conversation is not None:
             self._conversation.apply(event)
         ended = self._settled() if isinstance(event, _AFTER_ANSWER) else []
@@ -148,7 +150,7 @@ class SpanFold:
         return ended
 
     def rest(self, last: Event) -> list[Span]:
-        """The spans still open after the last event of the log, closed at that event."""
+        """End the spans that are still open after the last event of the log, at that event; return them."""
         return [*self._settled(), *self._end_all(last, "the log ends here")]
 
     # --- parts -----------------------------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ class SpanFold:
         return [] if self._with_content else self._settled()
 
     def _settled(self) -> list[Span]:
-        """The span of the last answer, once no more of it can follow."""
+        """End the span of the last answer, if it is open: no more of the answer can follow."""
         if self._open_answer is None:
             return []
         (span, event), self._open_answer = self._open_answer, None
@@ -343,7 +345,7 @@ class SpanFold:
         self._calls[event.tool_use_id] = span
 
     def _evaluated(self, event: EvalCase) -> Span:
-        """Add an eval's scores of a run: events below that run's span, in the trace of that run's session."""
+        """Return a span for the scores that an eval gave a run, below that run's span and in the trace of its session."""
         facts: dict[str, Any] = {"openagentic.eval.case": event.case, "openagentic.eval.variant": event.variant}
         facts |= {"openagentic.eval.repeat": event.repeat, genai.CONVERSATION: event.session_id or self._session}
         # Several evals may score the same session.
@@ -402,7 +404,7 @@ def trace_request(spans: Sequence[Span], resource: Mapping[str, Any] | None = No
 
 
 def attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Attributes in OTLP's JSON form; without those whose value is missing."""
+    """Attributes in OTLP's JSON form, except those whose value is None."""
     return [{"key": key, "value": _value(value)} for key, value in facts.items() if value is not None]
 
 

@@ -20,7 +20,7 @@ def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinish
     """The events that record this session's own spending, each once.
 
     Events copied by a fork were paid for by its parent. A caller's list of events also contains those of subagents, whose
-    sum is in `subagent.finished`; they have another `parent_tool_use_id` than the session's own events.
+    sum is in `subagent.finished`; their `parent_tool_use_id` differs from that of the session's own events.
     """
     spending: list[ModelResponse | SubagentFinished] = []
     seqs: set[int] = set()

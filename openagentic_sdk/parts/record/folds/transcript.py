@@ -14,7 +14,7 @@ from ....version import __version__
 def transcript_entries(
     events: Sequence[Event], session_id: str, cwd: str, *, parent: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Iterate over an entry per message, call and result in the events; `parent` is the entry before the first."""
+    """Yield an entry for each message, call and result in the events; `parent` is the id of the entry before the first."""
     # Few runs write a transcript, and these modules are slow to import.
     import uuid
     from datetime import UTC, datetime
@@ -61,7 +61,7 @@ class TranscriptFile:
         self._last: str | None = None
 
     def write(self, events: Sequence[Event], session_id: str, cwd: str) -> str:
-        """Append up to the last event and return the file's path; the first call rewrites the file."""
+        """Append the entries of new events and return the file's path; the first call replaces the file's content."""
         entries = list(transcript_entries(events[self._count :], session_id, cwd, parent=self._last))
         mode = os.O_APPEND if self._count else os.O_TRUNC
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | mode | getattr(os, "O_NOFOLLOW", 0), 0o600)

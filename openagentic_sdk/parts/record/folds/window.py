@@ -1,4 +1,4 @@
-"""How full the model's window is, what fills it, and what a compaction would drop: folds over the log of one session.
+"""Measure how full the model's window is, what fills it, and what a compaction would drop, from the log of one session.
 
 The size of the window is the run's `max_context_tokens` if it was set (then a compaction starts before the window is full),
 otherwise the model's own if it is in the packaged table (then one starts when the endpoint refuses a request as too long).
@@ -47,7 +47,7 @@ from ....sessions.request import canonical_json
 from .prices import price_setting, priced_names
 
 _KINDS = {"user": "prompts and notes", "assistant": "answers and calls", "tool": "results of calls"}
-# The model of `run --script`, and of most tests: it answers from a list and charges nothing, so nobody misses its price.
+# The model of `run --script`, and of most tests: it answers from a list and charges nothing, so it needs no price.
 _SCRIPTED = "scripted"
 _MAX_LISTED, _MAX_PROMPTS, _MAX_PROMPT_CHARS = 8, 5, 120
 
@@ -56,8 +56,8 @@ _MAX_LISTED, _MAX_PROMPTS, _MAX_PROMPT_CHARS = 8, 5, 120
 class ContextWindow:
     """The use of a model's window by one session.
 
-    `tokens` is the estimated size of the next request, `by_kind` its share per kind, and `last_request_tokens` the
-    endpoint's count of the last one, or None. `window` is the size of the window in tokens, None if unknown; `source` is
+    `tokens` is the estimated size of the next request, `by_kind` the tokens of each kind in it, and `last_request_tokens`
+    the endpoint's count of the last one, or None. `window` is the size of the window in tokens, None if unknown; `source` is
     its origin: "max_context_tokens", "model" or "caller". A compaction starts at `starts_at` tokens; without that number,
     it starts when the endpoint refuses a request as too long. `cleared` are the calls whose outputs it would clear;
     `dropped` are the prompts (seq and text) in the part that a summary would replace, `up_to_seq` the last event of that
@@ -80,7 +80,7 @@ class ContextWindow:
 
     @property
     def share(self) -> float | None:
-        """The fraction of the window that the next request takes; None if the window is unknown."""
+        """The fraction of the window that the next request uses; None if the window is unknown."""
         return self.tokens / self.window if self.window else None
 
     def lines(self) -> list[str]:
@@ -101,7 +101,7 @@ class ContextWindow:
         elif self.starts_at is None:
             lines.append(
                 f"a compaction starts when the endpoint refuses a request as too long; max_context_tokens={self.window} "
-                "starts one before"
+                "starts one earlier"
             )
         else:
             room = self.starts_at - self.tokens
@@ -114,7 +114,7 @@ class ContextWindow:
         return lines
 
     def _lost(self) -> list[str]:
-        """What a compaction would remove from the model's view."""
+        """Describe what a compaction would remove from the model's view, one sentence per line."""
         if self.cleared:
             names = on_one_line(", ".join(self.cleared[:_MAX_LISTED]))
             more = len(self.cleared) - _MAX_LISTED
@@ -125,7 +125,7 @@ class ContextWindow:
         gone = f"{plural(self.dropped_messages, 'message')}, about {self.dropped_tokens:,} tokens"
         more = len(self.dropped) - _MAX_PROMPTS
         return [
-            f"it would replace all up to event {self.up_to_seq} by a summary: {gone}",
+            f"it would replace everything up to event {self.up_to_seq} with a summary: {gone}",
             *(f"  event {seq}: {text}" for seq, text in self.dropped[-_MAX_PROMPTS:]),
             *([f"  and {plural(more, 'earlier prompt')}"] if more > 0 else []),
         ]
@@ -136,7 +136,7 @@ def _window_words(source: str) -> str:
 
 
 def read_window(events: Sequence[Event], window: int | None = None) -> ContextWindow:
-    """The contents of the next request of this log. `window` in tokens takes precedence over the log's and the model's."""
+    """Measure the next request of this log. `window` in tokens takes precedence over the log's and the model's."""
     meter = WindowMeter()
     conversation = Conversation()
     asked_bytes: int | None = None
@@ -150,7 +150,7 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
         conversation.apply(event)
     weight, overhead = corrected_bytes_per_token(*last_request), _overhead(meter.context)
     own, source = (meter.window, meter.source) if window is None else (window, "caller")
-    # The model's own window is no limit of the run: a compaction then cuts the conversation in half.
+    # The model's own window is not a limit of the run: a compaction then cuts the conversation in half.
     limits = ContextLimits(None if source == "model" else own, meter.max_bytes if window is None else None)
     start = limits.budget_bytes(limits.start_at, weight)
     clearing = plan_clearing(conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
@@ -202,8 +202,8 @@ class WindowMeter:
 
     `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the
     size of the conversation after the last answer, as the endpoint counted it. `source` is that of `ContextWindow`,
-    `max_bytes` the run's limit in bytes, `context` what requests carry besides messages, and `unpriced` the models that
-    answered without a known price, without scripted ones.
+    `max_bytes` the run's limit in bytes, `context` what requests contain besides messages, and `unpriced` the models that
+    answered without a known price, except scripted ones.
     """
 
     def __init__(self, max_tokens: int | None = None) -> None:
@@ -236,7 +236,7 @@ class WindowMeter:
         return f"window {share:.0%}" + (", compacts next" if is_near else "")
 
     def take(self, event: Event) -> None:
-        """Take the next event; those of subagents are ignored."""
+        """Apply the next event; those of subagents are ignored."""
         if event.parent_tool_use_id is not None:
             return
         match event:
@@ -268,14 +268,14 @@ class WindowMeter:
 
 
 def model_window(model: str | None) -> int | None:
-    """The size of a model's window in tokens, from the packaged table; None if it is not there."""
+    """The size of a model's window in tokens, from the packaged table; None if the table lacks it."""
     windows = _windows()
     return next((windows[name] for name in priced_names(model) if name in windows), None) if model else None
 
 
 @cache
 def _windows() -> dict[str, int]:
-    """The most tokens that a request to each model may have; the table contains the source."""
+    """The maximum number of tokens in a request to each model; the table contains the source."""
     windows: dict[str, int] = json.loads(read_packaged(__spec__, "prices.json"))["windows"]
     return windows
 

@@ -73,12 +73,12 @@ class Health:
     has_complained: bool = False
 
     def drop(self, spans: int, problem: str) -> None:
-        """Record that spans were dropped and why; the first time, also for a notice."""
+        """Record that spans were dropped and why; the first time, also keep this for a notice."""
         self.problem, self.dropped = problem, self.dropped + spans
-        self.complain(f"traces are not taken: {problem}")
+        self.complain(f"traces are not accepted: {problem}")
 
     def complain(self, complaint: str) -> None:
-        """Keep a sentence for a notice, unless there was one before."""
+        """Keep a sentence for a notice, unless there has been one."""
         if not self.has_complained:
             self.has_complained, self.complaint = True, on_one_line(complaint, _MAX_COMPLAINT_CHARS)
 
@@ -190,7 +190,7 @@ class Exporter:
             transport.close()
 
     def _ends(self, is_pause: bool) -> bool:
-        """Whether there is nothing left to do; then this thread ends and the next event starts a new one."""
+        """Whether nothing is left to do or the process exits; this thread then ends, and the next event starts a new one."""
         with self._lock:
             is_sent = not self._grown_contexts and not any(one.waiting for one in self._folds.values())
             if is_sent:
@@ -287,9 +287,9 @@ class Exporter:
         return 0.0
 
     async def _send(self, transport: HttpTransport, spans: Sequence[Span]) -> float | None:
-        """Send one request. None if these spans are done, otherwise the back-off that the collector requested in seconds.
+        """Send one request; return None if these spans are done, else the back-off that the collector requested, in seconds.
 
-        0.0 means that it requested none.
+        0.0 means that the spans must be sent again, and that it requested no back-off.
         """
         settings, health = self._settings, self.health
         health.requests += 1
@@ -327,7 +327,7 @@ def _transport_for(settings: TelemetrySettings) -> HttpTransport:
 
 
 def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
-    """The certificates to trust and to show; None for the system's alone. Raises `OptionsError`."""
+    """The certificates to trust and to present; None for the system's alone. Raises `OptionsError`."""
     if settings.certificate is None and settings.client_certificate is None:
         return None
     files = (settings.certificate, settings.client_certificate, settings.client_key)
@@ -360,7 +360,7 @@ async def _post(
 
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
-    """Why a collector rejects traces, tested with an empty request; None if it accepts them."""
+    """Send an empty request to a collector; return why it rejects traces, None if it accepts them."""
     transport = _transport_for(settings)
     try:
         answer, body = await _post(transport, settings, ())
@@ -414,7 +414,7 @@ def _partial(body: bytes, is_protobuf: bool = False) -> tuple[int, str]:
 
 
 def trace_place(store: SessionStore, session_id: str) -> TracePlace | None:
-    """The place of a subagent's spans: the root session's trace, below the call that started it."""
+    """The place of a subagent's spans: the root session's trace, below the call that started it. None for a root session."""
     parent: tuple[str, str] | None = None
     seen = [session_id]
     while len(seen) <= _MAX_DEPTH:
@@ -431,7 +431,7 @@ def trace_place(store: SessionStore, session_id: str) -> TracePlace | None:
 
 
 class _Cursors:
-    """How far each session was sent, in a small file per session; without a folder only in memory."""
+    """Stores how far each session was sent, in a small file per session; without a folder, only in memory."""
 
     def __init__(self, folder: Path | None, url: str) -> None:
         self._folder = None if folder is None else folder / sha256(url.encode()).hexdigest()[:16]
@@ -471,7 +471,7 @@ class _Cursors:
                 path.unlink(missing_ok=True)
 
     def open_sessions(self) -> list[str]:
-        """The sessions not sent completely, newest first; deletes cursor files older than a month."""
+        """List the sessions that were not sent completely, newest first; delete cursor files older than a month."""
         cursors: list[tuple[float, str]] = []
         try:
             entries = list(os.scandir(self._folder)) if self._folder is not None and self._folder.is_dir() else []
@@ -508,7 +508,7 @@ _LOCK = threading.Lock()
 def exporter_for(
     store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None
 ) -> Exporter:
-    """The exporter shared by all runs of this process on this store."""
+    """The exporter that all runs of this process share for this store and these settings. Raises `OptionsError`."""
     with _LOCK:
         exporters = _EXPORTERS.setdefault(store, {})
         if settings not in exporters:
@@ -524,7 +524,7 @@ def exporters_of(store: SessionStore) -> list[Exporter]:
 
 
 def close_all(timeout_s: float = CLOSING_S) -> None:
-    """Send what is left of all sessions of this process; called at exit."""
+    """Send the remaining spans of all sessions of this process; called at exit."""
     with _LOCK:
         open_ones = [exporter for exporters in _EXPORTERS.values() for exporter in exporters.values()]
     until = time.monotonic() + timeout_s

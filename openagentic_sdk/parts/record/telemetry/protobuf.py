@@ -74,7 +74,7 @@ def _varint(value: int) -> bytes:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Iterate over a message's fields: varints as integers, others as bytes. Raises `ValueError` for invalid input."""
+    """Yield a message's fields by number: varints as integers, others as bytes. Raises `ValueError` for invalid input."""
     at = 0
 
     def varint() -> int:

@@ -1,4 +1,4 @@
-"""Where and how traces are sent: from the caller's options, otherwise from OpenTelemetry's standard variables.
+"""The settings for sending traces: from the caller's options, otherwise from OpenTelemetry's standard variables.
 
 The variables are specified on the "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `..._PROTOCOL`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, `..._CERTIFICATE`,
@@ -23,7 +23,7 @@ _PATH = "/v1/traces"
 
 @frozen
 class TelemetrySettings:
-    """How traces are sent.
+    """The destination of traces, and how they are sent.
 
     `url` is the full address, `delay_s` how long a batch waits for more spans, and `timeout_s` limits one request.
     `with_content` includes message contents; `as_json` is for collectors without protobuf support. `certificate` is a file
@@ -47,7 +47,7 @@ class TelemetrySettings:
 def read_telemetry(
     endpoint: str | None, headers: Mapping[str, str], environ: Mapping[str, str]
 ) -> TelemetrySettings | None:
-    """The settings of a run, None if nothing is to be sent.
+    """Read the settings of a run; return None if nothing is to be sent.
 
     `endpoint` None uses the environment; an empty string disables telemetry. Like the specification's base address,
     `endpoint` gets the suffix `/v1/traces` unless it already has it. Raises `OptionsError`.
