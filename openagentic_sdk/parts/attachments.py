@@ -32,7 +32,7 @@ class Attachments(Part):
     """Moves content that is neither text nor JSON into the session's blobs, and from there into model requests."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Store the parts of a prompt and remove them from it. A text file becomes text after the prompt.
+        """Store the parts of a prompt and remove them from it. The content of a text file is appended as text.
 
         Raises `OptionsError` for a file that may not or cannot be sent.
         """

@@ -66,8 +66,8 @@ class Budget:
     None means no limit. `cost_usd` becomes None permanently after a call without a known price. `is_estimated` is true if
     some of `tokens` were not counted by the endpoint; `coming_bytes` is the current size of the unfinished answers.
     `shared` are the daily and hourly budgets that the session's spending also counts against; they have a `name` and list
-    the models without a price. `ended` is why a subagent of this turn ended with "budget", possibly in an earlier process;
-    the budget is then exhausted for all.
+    the models without a price. `ended` is the reason why a subagent of this turn ended with "budget", possibly in an earlier
+    process; the budget is then exhausted for all.
     """
 
     max_tokens: int | None = None
@@ -110,7 +110,7 @@ class Budget:
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             about = "about " if self.is_estimated else ""
             tokens, most = (f"{n:,}" if self.name else str(n) for n in (self.tokens, self.max_tokens))
-            return f"{about}{tokens} tokens are spent{today}, max_tokens{of_name} is {most}{way_out}"
+            return f"{about}{tokens} tokens have been spent{today}; max_tokens{of_name} is {most}{way_out}"
         if self.max_cost_usd is None:
             return None
         limit = f"max_cost_usd{of_name} is {f'{self.max_cost_usd:g}' if self.name else self.max_cost_usd}"
@@ -118,7 +118,7 @@ class Budget:
             models = ", ".join(name or "(no name)" for name in self.unpriced[:3]) or "its model"
             return f"{limit} and the price of a call is unknown: add {models} to `prices`"
         if self.cost_usd >= self.max_cost_usd:
-            return f"{self.cost_usd:.4f} USD are spent{today}, {limit}{way_out}"
+            return f"{self.cost_usd:.4f} USD have been spent{today}; {limit}{way_out}"
         return None
 
 
@@ -168,7 +168,7 @@ class Budgets(Part):
                     self.exhaust(None)
 
     def exhaust(self, why: str | None) -> None:
-        """Exhaust the budget, because a subagent of the turn that continues ended for that reason."""
+        """Mark the budget as exhausted, because a subagent of the continuing turn ended for that reason."""
         self._budget.ended = why or "the budget was spent inside a subagent"
 
     async def before_step(self) -> None:
@@ -313,7 +313,7 @@ class SharedLimits:
         )
 
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
-        """The remainder of each limit, per name that has spent anything, and per entry if none has. Reads summaries."""
+        """The remainder of each limit, for each name that has spent anything, else for the entry. Reads summaries."""
         spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
         spending_keys = sorted((scope, name, window) for window, scope, name in spending.sums)

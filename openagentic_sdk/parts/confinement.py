@@ -31,7 +31,7 @@ class Confinement(Part):
         return {CommandRules: self._rules}
 
     async def before_step(self) -> None:
-        """Set aside files that background shells, ended by now, created in protected places."""
+        """Set aside files that background shells, which have ended since, created in protected places."""
         if self._rules.before_step is not None:
             await run_in_thread(self._rules.before_step)
 

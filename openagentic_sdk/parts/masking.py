@@ -93,7 +93,7 @@ def _are_clean(tools: Any, redact: Redact) -> bool:
 
 
 def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool] = _are_clean) -> E:
-    """The event in the form to store. In a result, `meta["masked"]` counts what a `Redactor` masked in it, by name.
+    """Return the event in the form to store. In a result, `meta["masked"]` counts what a `Redactor` masked in it, by name.
 
     `are_clean` decides whether the tool definitions of a context contain nothing to mask.
     """
@@ -169,7 +169,7 @@ def _masked_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[An
 
 
 def mask_value(value: Any, redact: Redact) -> Any:
-    """A JSON value with every string in it masked; keys are unchanged."""
+    """Return a JSON value with every string in it masked; keys are unchanged."""
     if isinstance(value, str):
         return redact(value)
     if value.__class__ is dict or isinstance(value, Mapping):

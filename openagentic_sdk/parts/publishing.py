@@ -10,7 +10,7 @@ from ..kernel.part import Part
 
 
 class Publishing(Part):
-    """Passes a run's events on, with its session id, as soon as they are stored."""
+    """Passes a run's events on, with the id of its session, as soon as they are stored."""
 
     def __init__(self, run: Run, tell: Callable[[str, Sequence[Event]], None]) -> None:
         super().__init__(run)

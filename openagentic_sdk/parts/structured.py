@@ -179,7 +179,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class _NoStrictFormError(ValueError):
-    """Strict mode cannot express a part of a schema."""
+    """Raised if strict mode cannot express a part of a schema."""
 
 
 def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any
 
 
 def _without_nulls(value: Any, schemas: list[Mapping[str, Any]], root: Mapping[str, Any]) -> Any:
-    """The value without those nulls, for a value that matches any of these schemas."""
+    """Like `without_added_nulls`, for a value that may match any of these schemas."""
     if isinstance(value, list) and schemas:
         items = _branches([schema.get("items") for schema in schemas], root)
         return [_without_nulls(item, items, root) for item in value]

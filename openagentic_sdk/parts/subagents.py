@@ -472,7 +472,7 @@ def _child_view(run: Run, started: SubagentStarted) -> SessionView:
 
 
 def _end_of(view: SessionView, finished: SubagentFinished | None) -> Result | None:
-    """How a subagent ended, None if it continues. Raises `SessionError` for an end that another installation wrote."""
+    """The result of a subagent, None if it continues. Raises `SessionError` for an end that another installation wrote."""
     for event in reversed(view.events):
         if isinstance(event, Result) and (finished is not None or event.stop_reason not in _GOES_ON):
             if not view.is_ours(event):

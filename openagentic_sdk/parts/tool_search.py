@@ -129,7 +129,7 @@ class DeferredTools(Part):
 
 
 def _too_many(specs: Mapping[str, Any], announced_names: Sequence[str], hidden: list[str]) -> list[str]:
-    """The names to hide: `hidden`, and if the others do not fit, the oldest of `announced_names`, the first ones."""
+    """The names to hide: `hidden`, and if the others are too many, the first of `announced_names`, which are the oldest."""
     shown_names = [
         name for name in announced_names if name in specs and name not in _ALWAYS_TOLD and name not in hidden
     ]

@@ -23,7 +23,7 @@ _MAX_KEPT_FILES = 500
 
 
 class KeptFiles(Part, FileCopies):
-    """Keeps each file's content from before this run first changed it."""
+    """Keeps the content that each file had before this run first changed it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -40,7 +40,7 @@ class KeptFiles(Part, FileCopies):
         return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
-        """Store the content of each file that this run is about to change for the first time, and a `file.kept` event."""
+        """Store each file that this run is about to change for the first time, and record a `file.kept` event for it."""
         new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
         if new:
             events = [self._kept_event(ctx, path, number) for number, path in enumerate(new)]

@@ -81,7 +81,7 @@ class DayLimits(unittest.TestCase):
                 store.close()
             self.assertEqual([result.stop_reason for result in results], ["end", "end", "budget"])
             self.assertRegex(
-                results[2].error_message or "", r"2\.0000 USD are spent today, max_cost_usd in day of .* is 2: "
+                results[2].error_message or "", r"2\.0000 USD have been spent today; max_cost_usd in day of .* is 2: "
             )
             self.assertFalse([event for event in results[2].events if isinstance(event, ModelRequest)])
 

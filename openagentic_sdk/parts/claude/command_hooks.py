@@ -466,7 +466,7 @@ def _is_named(matcher: str, name: str) -> bool:
 def matched_names(matcher: str) -> tuple[str, str | None]:
     """Convert a matcher of settings to patterns or a regular expression.
 
-    Names joined by `|` or `,` are an exact list, `*` and "" are all names, anything else is a regular expression that is
+    Names joined by `|` or `,` are an exact list; `*` and "" match all names; anything else is a regular expression that is
     searched for in a name.
     """
     if matcher in ("", "*"):

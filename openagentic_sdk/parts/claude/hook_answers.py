@@ -83,7 +83,7 @@ def answer_of(point: str, text: str) -> HookDecision | None:
 
 
 def read_object(text: str) -> Mapping[str, Any] | None:
-    """The JSON object that a hook wrote; None if it wrote text."""
+    """Return the JSON object that a hook wrote; None if it wrote text."""
     if not _is_object(text):
         return None
     try:

@@ -97,7 +97,7 @@ ALSO = {
 
 
 def tool_name_of(name: str) -> str:
-    """Claude Code's name of our tool."""
+    """Claude Code's name for our tool."""
     return _TOOLS.get(name, name)
 
 

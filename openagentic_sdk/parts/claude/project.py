@@ -174,7 +174,7 @@ class ProjectPart(Part, SkillRuns):
         return facts
 
     def _stop_blocks(self) -> int:
-        """How often hooks sent the model back to work since the last prompt."""
+        """The number of times that hooks sent the model back to work since the last prompt."""
         count = 0
         for event in reversed(self.run.view.events):
             if isinstance(event, UserMessage) and event.origin == "user":

@@ -85,7 +85,7 @@ EndReason = Literal["end", "budget", "interrupted"]
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; `end` is too late for it."""
+    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; in `end` it is only noted."""
 
     def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)

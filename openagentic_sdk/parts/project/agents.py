@@ -80,7 +80,7 @@ WITHOUT_MEMORY = frozenset({"Explore", "Plan"})
 
 @frozen
 class AgentSet:
-    """The subagents by name, the nearest of each; `diagnostics` reports hidden and unreadable ones."""
+    """The subagents, the nearest one of each name; `diagnostics` reports hidden and unreadable ones."""
 
     agents: tuple[AgentFile, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -66,7 +66,7 @@ def claude_folders(
 
 @frozen
 class MarkdownFile:
-    """A Markdown file in one of the folders; `relative` is its path there; links must not leave `boundary`.
+    """A Markdown file in one of the folders. `relative` is its path there; links must not leave `boundary`.
 
     For a plugin's file, these refer to the plugin's folder, and `prefix` is prepended to its name.
     """
@@ -96,7 +96,7 @@ class NamedFile(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The object's name."""
 
     @property
     def path(self) -> str:
@@ -139,7 +139,7 @@ def user_boundary(user_dir: str) -> str:
 
 
 def claude_json(folders: ClaudeFolders) -> str | None:
-    """Claude Code's own file of the user: `~/.claude.json`, or `.claude.json` in the folder of $CLAUDE_CONFIG_DIR."""
+    """Claude Code's own file for the user: `~/.claude.json`, or `.claude.json` in the folder $CLAUDE_CONFIG_DIR."""
     if folders.user_dir is None:
         return None
     usual = os.path.basename(folders.user_dir) == ".claude"

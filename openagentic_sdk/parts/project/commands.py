@@ -59,7 +59,7 @@ class Command:
 
 @frozen
 class CommandSet:
-    """The commands by name, the nearest of each; `diagnostics` reports hidden and unreadable ones."""
+    """The commands, the nearest one of each name; `diagnostics` reports hidden and unreadable ones."""
 
     commands: tuple[Command, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -211,7 +211,7 @@ def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
 def expanded_event(
     command: Command, arguments: str, *, trusted: bool, model_names: Mapping[str, str] | None = None
 ) -> CommandExpanded:
-    """The event that records which command a prompt was. It contains grants only if `trusted`."""
+    """The event that records the command that a prompt invoked. It contains grants only if `trusted`."""
     return CommandExpanded(
         name=command.name,
         path=command.path,
@@ -229,7 +229,7 @@ def _named_files(text: str, folders: ClaudeFolders) -> tuple[str, ...]:
 
 
 def attached_file(path: str, folders: ClaudeFolders) -> str | None:
-    """A file wrapped in a tag; None if it cannot be read, since a name in a text need not be a file."""
+    """A file's content in a tag; None if it cannot be read, since a name in a text need not be that of a file."""
     try:
         content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
     except OSError:

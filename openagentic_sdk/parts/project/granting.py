@@ -52,7 +52,7 @@ class GrantingFiles:
 
     @property
     def digest(self) -> str:
-        """One digest of all files."""
+        """A single digest of all files."""
         whole = "".join(f"{name}\0{digest}\n" for name, digest in sorted(self.files.items()))
         return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
 

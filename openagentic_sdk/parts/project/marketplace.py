@@ -44,7 +44,7 @@ class ListedPlugin:
 
     @property
     def is_strict(self) -> bool:
-        """Whether its own manifest defines its contents, and the entry only adds to them."""
+        """Whether the plugin's own manifest defines its contents, and the entry only adds to them."""
         return self.entry.get("strict") is not False
 
     @property

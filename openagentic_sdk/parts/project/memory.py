@@ -144,7 +144,7 @@ class _MemoryReading:
             self.add(os.path.join(folder, "CLAUDE.local.md"), "local", folders.boundary)
 
     def add_above(self, folder: str, folders: ClaudeFolders) -> None:
-        """Add the memory of a folder above the project, unless it may be from a stranger."""
+        """Add the memory of a folder above the project, unless another user may have written it."""
         names = [*_CLAUDE_NAMES, *(["CLAUDE.local.md"] if folders.reads_local else [])]
         for path in (os.path.join(folder, name) for name in names):
             if os.path.dirname(path) == claude_home() or not os.path.isfile(path):

@@ -71,7 +71,7 @@ class Plugin:
         return as_mappings(value if isinstance(value, list) else [value])
 
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
-        """Yield its `.md` files of one kind."""
+        """Yield the plugin's `.md` files of one kind."""
         for place in self.places(key, usual):
             files: Iterable[MarkdownFile] = markdown_below(place, self.scope, self.root, problems)
             if os.path.isfile(place):
@@ -81,7 +81,7 @@ class Plugin:
             )
 
     def skill_roots(self) -> list[SkillRoot]:
-        """The folders of its skills."""
+        """The folders of the plugin's skills."""
         is_one = not self.shares_root or "skills" not in self.manifest
         single = [self.root] if is_one and os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
         folders = [*self.places("skills", "skills"), *single]
@@ -91,7 +91,7 @@ class Plugin:
         ]
 
     def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
-        """Its hooks, from `hooks/hooks.json`, the files named in the manifest, or the manifest itself."""
+        """The plugin's hooks, from `hooks/hooks.json`, the files named in the manifest, or the manifest itself."""
         usual = os.path.join("hooks", "hooks.json")
         sources: list[tuple[str, Any]] = [(os.path.join(self.root, MANIFEST), each) for each in self.inline("hooks")]
         paths, own = self.places("hooks", usual), os.path.join(self.root, usual)

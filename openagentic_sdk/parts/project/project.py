@@ -28,7 +28,7 @@ from .trust import GrantingFile, TrustAnswer, skill_trust
 
 @frozen
 class LoadedFile:
-    """One file in use, its `kind` (`settings`, `memory`, `rule`, `skill` ...) and the `name` that it is used by."""
+    """One file in use, its `kind` (`settings`, `memory`, `rule`, `skill` ...) and the `name` under which it is used."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ class OpenedProject:
     workspace_roots: tuple[str, ...]
 
     def skills(self) -> IndexResult:
-        """The skills that are listed to the model."""
+        """The skills that are listed for the model."""
         return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
 
     @property
@@ -151,7 +151,7 @@ def _models_of_variables(settings: Settings) -> dict[str, str]:
 
 
 def _command_text(commands: CommandSet, folders: ClaudeFolders, name: str, arguments: str) -> str | None:
-    """The prompt of a command that the model invokes; None if the model may not, or if it is missing."""
+    """The prompt of a command that the model invokes; None if there is none that the model may invoke."""
     command = commands.find(name)
     if command is None or not command.model_invocable:
         return None

@@ -94,13 +94,13 @@ def server_block(name: str, text: str) -> str:
 
 
 def rule_message(rule: MemoryFile) -> str:
-    """The message with a rule for some files, once the model has seen such a file."""
+    """The message with a rule for some files, sent once the model has seen such a file."""
     about = _attribute(", ".join(rule.paths))
     return f'<rule path="{_attribute(rule.path)}" for="{about}">\n{contain(rule.text)}\n</rule>'
 
 
 def offer_message(skill: SkillInfo) -> str:
-    """The message that offers a skill for some files, once the model has seen such a file."""
+    """The message that offers a skill for some files, sent once the model has seen such a file."""
     listed = _index_lines([skill], [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…")])
     return f"<skill-index>\nA skill for the files that you look at:\n{listed}\n</skill-index>"
 

@@ -47,7 +47,7 @@ def archive_session(
     """Write the session and those of its subagents to a new file at `path`; return the ids.
 
     With `remove`, they are deleted from the store once the file is complete and has been read back, each only if nothing
-    was added to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
+    has been added to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
     """
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
@@ -117,7 +117,7 @@ def check_archive(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _member(name: str) -> ZipInfo:
-    """A member with a fixed time: a zip has no time before 1980 or after 2107, whatever this machine's clock shows."""
+    """A member with a fixed time: a zip cannot express times before 1980 or after 2107, and a clock may be wrong."""
     member = ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     member.compress_type = ZIP_DEFLATED
     member.external_attr = 0o600 << 16

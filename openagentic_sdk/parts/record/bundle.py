@@ -46,7 +46,10 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
-    """Read the sessions in a file by id. Raises `OptionsError` for other kinds of file, `StorageError` for damage."""
+    """Read the sessions in a file; return their events by session id.
+
+    Raises `OptionsError` for other kinds of file, `StorageError` for damage.
+    """
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive:

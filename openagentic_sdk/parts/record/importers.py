@@ -183,7 +183,7 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
 def import_claude_transcript(
     store: SessionStore, path: str | os.PathLike[str], *, session_id: str | None = None
 ) -> ImportedIds:
-    """Import a transcript, with its subagents' as child sessions; return the ids, the main session's first.
+    """Import a transcript, with those of its subagents as child sessions; return the ids, the main session's first.
 
     The main session has the transcript's id unless another is given. Either all are imported or none. Raises
     `StorageError`, `SessionExistsError`, and `InvalidEventError` for content that a log cannot contain.

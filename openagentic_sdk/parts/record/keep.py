@@ -62,7 +62,7 @@ def purge_sessions(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> list[Purged]:
-    """Delete the sessions without new events for this long, with those of their subagents; each leaves a tombstone.
+    """Delete the sessions that have had no new events for this long, and those of their subagents; leave tombstones.
 
     Sessions that are held, retained or in use are kept, as are their ancestors and all tombstones. A child is deleted with
     its parent, or on its own if the parent is missing. `progress` receives the number of sessions done and the total. A
@@ -157,7 +157,7 @@ class _Purge:
         return [row.id for row in self._named.get(session_id, ()) if row.is_child]
 
     def _begin(self) -> set[str]:
-        """Create the session of tombstones if it is missing; return the ids of the sessions that have one."""
+        """Create the session of tombstones if it is missing; return the ids of sessions that have a tombstone."""
         if self._purged_ids is None:
             store = self._store
             with suppress(SessionExistsError):

@@ -178,7 +178,7 @@ def append_signed(
     *,
     expected_seq: int | None = None,
 ) -> list[Event]:
-    """Append a person's decisions outside of a run, signed with this installation's key.
+    """Append a person's decisions outside a run, signed with this installation's key.
 
     `append_events` only adds to the history, and grants nothing. If `events` is a function, it is called while no other
     writer can append. Raises like `append_events`.

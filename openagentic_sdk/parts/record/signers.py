@@ -97,8 +97,8 @@ class Timestamp:
 class Voucher:
     """The signer of a statement, and the result of the check. `how` explains the result, or where `name` comes from.
 
-    `proof` is `valid`, `invalid` or `unchecked`. A signature is `unchecked` if this machine lacks the key, the tool or the
-    list of key owners.
+    `proof` is `valid`, `invalid` or `unchecked`. A signature is `unchecked` if this machine lacks the key, the program, the
+    witness's command or the authority's certificates, or if this version does not support its kind.
     """
 
     by: str

@@ -373,7 +373,7 @@ def _longest_rise(alignment: Mapping[int, int]) -> set[int]:
 
 
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
-    """The problem of a log that lacks what a receipt attests; empty if it has it."""
+    """The problems of a log that lacks what a receipt attests; none if it lacks nothing."""
     try:
         checkpoint = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
         statement = statement_of(checkpoint)

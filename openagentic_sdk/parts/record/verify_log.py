@@ -99,7 +99,7 @@ class Problem:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it is the result of a crash that the next run repairs without losing anything acknowledged."""
+        """Whether the problem results from a crash and the next run repairs it without losing anything acknowledged."""
         return self.kind in ("torn-tail", "unsynced")
 
     @property
@@ -255,7 +255,7 @@ class _Witnesses:
         return replace(report, problems=tuple(problems), notes=tuple(notes))
 
     def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
-        """Yield a problem for each other source (summary, checkpoint, blobs) that contradicts the log's length or content."""
+        """Yield a problem for each other source (summary, checkpoint, blobs) that contradicts the log's length or bytes."""
         end = f"the log ends after event {report.events}, at byte {report.good_bytes}"
         for name, place in self.places.items():
             if place is None:

@@ -32,7 +32,7 @@ class ComparedStep:
 
 @frozen
 class Difference:
-    """One difference. `a` and `b` are the values of both sides.
+    """One difference between two sessions. `a` and `b` are the values of both sides.
 
     `kind` is `tool_added`, `tool_missing`, `tools_reordered`, `arguments`, `outcome`, `text`, `step_added`, `step_missing`,
     `stop_reason`, `tokens`, `cost` or `time`.
@@ -59,7 +59,7 @@ class Thresholds:
 
 @frozen
 class SessionDiff:
-    """All differences in step order; empty if the sessions are equal."""
+    """The differences between two sessions, in step order; none if the sessions are equal."""
 
     differences: Sequence[Difference] = field(default_factory=tuple)
 

@@ -152,7 +152,7 @@ _ONE: Sequence[float] = (1, *ZERO[1:])
 
 
 def _costs_by(summaries: Iterable[SessionSummary], every_by: Sequence[str] = BY) -> Cells:
-    """The costs of these families of sessions by each of `every_by`, name and day. Changes need a new version."""
+    """The costs of these families of sessions by each of `every_by`, name and day; a change requires a new fold version."""
     cells: defaultdict[CellName, list[float]] = defaultdict(lambda: list(ZERO))
     by_id: dict[str, SessionSummary] = {}
     for row in summaries:

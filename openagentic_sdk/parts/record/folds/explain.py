@@ -66,7 +66,7 @@ def origins(conversation: Conversation) -> list[Origin]:
 
 
 def _origins(block: MessageBlock, provider: str | None) -> list[Origin]:
-    """The origins of the messages that the block renders to, one each."""
+    """The origin of each message that the block renders to."""
     if block.is_user:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
     if block.is_empty_for(provider):
@@ -251,7 +251,7 @@ def _preview(text: str) -> str:
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
-    """Yield the requests of a log that do not begin with the previous one, including those for summaries."""
+    """Yield each request of a log that does not begin with the previous one, with a report; summaries' requests too."""
     events = list(events)
     apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
     previous: RebuiltRequest | None = None

@@ -198,7 +198,7 @@ def _with_dropped(
 
 
 class WindowMeter:
-    """How full the window is after each event of a session: `tokens` of `window`, each None if unknown.
+    """Measures how full the window is after each event of a session: `tokens` of `window`, each None if unknown.
 
     `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the
     size of the conversation after the last answer, as the endpoint counted it. `source` is that of `ContextWindow`,

@@ -12,7 +12,7 @@ from .exporter import Exporter
 
 
 class Traces(Part):
-    """Passes stored events to an exporter. A collector's rejection is one notice, in whichever run is active then."""
+    """Passes stored events to an exporter. A collector's rejection becomes one notice, in whichever run is active then."""
 
     def __init__(self, run: Run, exporter: Exporter) -> None:
         super().__init__(run)
