@@ -179,7 +179,7 @@ class DayLimits(unittest.TestCase):
         for passes_s in (0, 0, 0, 1, 0, 3600, 10 * 3600, 4 * 3600, 0):
             clock.advance(passes_s)
             message = self.run_with(store, [ONE_DOLLAR], limits, clock=clock).error_message or "end"
-            ends.append(re.sub(r".* spent (.*), .* in (\w+) of .*: (.*) \(UTC.*", r"\1, \2: \3", message))
+            ends.append(re.sub(r".* spent (.*); .* in (\w+) of .*: (.*) \(UTC.*", r"\1, \2: \3", message))
         hour, day = "in this hour, hour: continue in the next hour", "today, day: continue tomorrow"
         self.assertEqual(ends, ["end", "end", hour, "end", day, day, day, "end", "end"])
 
