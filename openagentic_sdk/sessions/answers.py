@@ -1,8 +1,8 @@
-"""What counts as an answer to a question: one rule for every interface through which somebody may answer.
+"""Recognize answers to questions, by one rule for every interface through which somebody may answer.
 
-A permission is answered with yes, no (optionally with a reason), edit and what to run instead, or with another of its
-choices. Any other question with choices takes one of them, several if `details["multi_select"]` is set, and free text only
-if `details["free_text"]` is. A question without choices takes any text. Case and surrounding blanks are ignored.
+A permission is answered with yes, no (optionally with a reason), edit and the input to run instead, or with another of its
+choices. Any other question with choices accepts one of them, several if `details["multi_select"]` is set, and free text only
+if `details["free_text"]` is. A question without choices accepts any text. Case and surrounding whitespace are ignored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"
 
 
 def read_answer(question: UserQuestion, words: str | bool) -> str | None:
-    """The answer in a text, with a choice spelled as in the question; None if it is not an answer.
+    """Return the answer in a text, with choices spelled as in the question; None if the text is not an answer.
 
-    True is yes and False is no, as for a `user_answerer`.
+    True means yes and False means no, as for a `user_answerer`.
     """
     if isinstance(words, bool):
         words = "yes" if words else "no"
@@ -74,9 +74,9 @@ def takes_own_words(question: UserQuestion) -> bool:
 def pick_choices(
     answer_text: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False
 ) -> list[str]:
-    """The choices named by a text, with `several` separated by commas; empty if any part names no choice.
+    """The choices that a text names, with `several` separated by commas; empty if a part of it names none.
 
-    With `numbered`, numbers that start at 1 also name them.
+    With `numbered`, the number of a choice, counted from 1, also names it.
     """
     by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
     # Reversed, so that of two choices that differ only in case the first one wins; exact spellings come last and win over

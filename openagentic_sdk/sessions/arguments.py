@@ -1,8 +1,8 @@
 """The arguments that the methods of every store accept, defined once: a store checks them before it asks its backend.
 
-A range of whole numbers is cut to what can exist, from 0 to 2**63 - 1, the largest number that every backend can compare. A
-boolean, a fraction and a text are not whole numbers, and are refused. An id that no session can have is not invalid: there
-is no such session.
+Whole numbers are clamped to the range from 0 to 2**63 - 1, the largest number that every backend can compare. Booleans,
+fractions and texts are not whole numbers, and are refused. An id that no session can have is not an invalid argument: such a
+session does not exist.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ MAX_QUERY_CHARS, MAX_QUERY_WORDS = 100_000, 1_000
 
 
 def cut_number(name: str, value: object) -> int:
-    """The number, cut to the range from 0 to 2**63 - 1. Raises `OptionsError` for anything but a whole number."""
+    """The number, clamped to the range from 0 to 2**63 - 1. Raises `OptionsError` for anything but a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionsError(f"{name} must be a whole number, not {shown(value)}")
     return min(max(0, value), MAX_NUMBER)
 
 
 def cut_limit(value: object) -> int | None:
-    """Like `cut_number`, for a limit; None is no limit."""
+    """Like `cut_number`, for a limit; None means no limit."""
     return None if value is None else cut_number("limit", value)
 
 
 def cut_wait(value: object) -> float:
-    """A number of seconds that a thread can wait for: 0 for a time in the past. Raises `OptionsError`."""
+    """The number of seconds, clamped to what a thread can wait. Raises `OptionsError` for anything but a number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         raise OptionsError(f"timeout_s must be a number of seconds, not {shown(value)}")
     return min(max(0.0, value), TIMEOUT_MAX)
 
 
 def check_news(known: Mapping[str, int], messages_after: object) -> None:
-    """Raise `OptionsError` for a position of a session, or of its messages, that is not a whole number."""
+    """Raise `OptionsError` unless the positions of the sessions, and `messages_after` if given, are whole numbers."""
     for seq in known.values():
         cut_number("a position in known", seq)
     if messages_after is not None:
@@ -49,18 +49,18 @@ def check_news(known: Mapping[str, int], messages_after: object) -> None:
 
 
 def cut_numbers(numbers: Collection[int]) -> list[int]:
-    """The numbers of messages, of which some may not exist. Raises `OptionsError`."""
+    """The numbers of messages, clamped like `cut_number`; the messages need not exist. Raises `OptionsError`."""
     return [cut_number("the number of a message", number) for number in numbers]
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise `OptionsError` unless it is a string."""
+    """Raise `OptionsError` unless the value is a string."""
     if not isinstance(value, str):
         raise OptionsError(f"{name} must be a string, not {shown(value)}")
 
 
 def check_filters(*, query: object = None, tenant: object = None, cwd: object = None) -> None:
-    """Raise `OptionsError` for a filter of sessions that is not a string, and for a long query; None filters nothing."""
+    """Raise `OptionsError` for a filter that is not a string, and for a query that is too long; None filters nothing."""
     for name, value in (("query", query), ("tenant", tenant), ("cwd", cwd)):
         if value is not None:
             check_text(name, value)

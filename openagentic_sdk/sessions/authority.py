@@ -1,16 +1,16 @@
-"""Which events of a session this installation wrote: only these may authorize anything when the session continues.
+"""Determine which events of a session this installation wrote: only these may authorize anything when it continues.
 
 Recorded events that could later let something run without a question (a prompt, a decision with rules to remember, a
 question and its answer, the grants of a skill or command, the state of a caller's own part, an open call, a run's result)
-carry a digest that only this installation's key can produce. It covers the session's id, the event's `seq`, and a chain
-over every event up to and including this one, so a moved event, an edited log and a foreign archive are history: readable,
-but asked about again.
+carry a digest that only this installation's key can produce. It covers the session's id, the event's `seq`, and a chain over
+every event up to and including this one, so a moved event, an edited log or a foreign archive can be read, but authorizes
+nothing: people are asked again.
 
     chain(n) = sha256(chain(n - 1) + the fields of event n as JSON)
     mac(n)   = HMAC(key, session id, n, chain(n))
 
-A fork begins with events of its parent, under the parent's id. Its `session.forked` has a digest over the fork's id, its
-own `seq` and fields; it vouches for the digests that were valid in the parent, and for nothing else.
+A fork begins with events of its parent, under the parent's id. The digest of its `session.forked` covers the fork's id, this
+event's `seq` and its fields; it vouches for the digests that were valid in the parent, and for nothing else.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class KeyedDigests(Protocol):
     """The digests that only the holders of one key can compute; `sessions.seal.Seal` reads the key from a file."""
 
     def digest(self, *parts: bytes) -> str:
-        """The digest of the parts, unambiguously separated. Raises `OptionsError` without a usable key."""
+        """The digest of the parts, unambiguously separated. Raises `OptionsError` if there is no usable key."""
 
     def matches(self, digest: str, *parts: bytes) -> bool:
-        """Whether the digest is that of these parts. Raises `OptionsError` without a usable key."""
+        """Whether the digest is that of these parts. Raises `OptionsError` if there is no usable key."""
 
 
 def with_mac(event: Event, mac: str | None) -> Event:
@@ -49,9 +49,9 @@ def with_mac(event: Event, mac: str | None) -> Event:
 
 
 class Authority:
-    """A fold over one session's events that distinguishes ours from others; it also signs the events that a run appends.
+    """A fold that recognizes those of a session's events that this installation wrote; it also signs what a run appends.
 
-    Without a usable key nothing is signed and no stored event is ours; `problem` explains why.
+    Without a usable key, it signs nothing and recognizes no stored event; `problem` explains why.
     """
 
     def __init__(self, session_id: str, seal: KeyedDigests) -> None:
@@ -61,17 +61,18 @@ class Authority:
         self._seal = seal
         self._chain = b""
         self._ours: set[int] = set()
-        # The chain after each event that was signed last and is about to be stored.
+        # The chain after each of the events that were signed last and are about to be stored.
         self._signed: dict[int, bytes] = {}
-        # Digests of other sessions, which a fork's marker may vouch for; for a marker, also the parent's id and seq.
+        # Digests that do not match this session's id, for which a fork's marker may vouch; for a marker, also the parent's
+        # id and seq.
         self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
 
     def is_ours(self, event: Event) -> bool:
-        """Whether this installation wrote the event. One without a `seq` was never stored: this run created it."""
+        """Whether this installation wrote this authorizing event: if it has no `seq` yet, this run created it."""
         return event.seq is None or event.seq in self._ours
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
-        """Apply one more event, in the order of `seq`; `made_here` is for those just signed."""
+        """Apply one more event, in the order of `seq`; `made_here` is for events just signed."""
         if event.seq is None:
             return
         if made_here:
@@ -110,7 +111,7 @@ class Authority:
         return EncodedEvents(signed, bodies)
 
     def mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
-        """The digest of an event; None, with a `problem`, without a usable key."""
+        """The digest of an event; None, and `problem` is set, if there is no usable key."""
         is_fork = isinstance(event, SessionForked)
         if self.problem is None:
             try:
@@ -147,7 +148,7 @@ class Authority:
                 self._ours.add(number)
 
     def kept(self, seqs: Container[int]) -> dict[str, Any]:
-        """The state so far as JSON, to be stored beside a compaction."""
+        """The state so far as JSON, for the events in `seqs`, to be stored beside a compaction."""
         foreign_records = ((seq, record) for seq, record in self._foreign.items() if seq in seqs)
         foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in foreign_records]
         ours = sorted(seq for seq in self._ours if seq in seqs)

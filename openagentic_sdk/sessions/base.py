@@ -65,7 +65,7 @@ MOST_SCANNED = 1000
 
 @frozen
 class SessionPage:
-    """Rows of a list of sessions, and the cursor of the next page: None at the end."""
+    """A page of a list of sessions. `next` is the cursor of the next page, None on the last one."""
 
     rows: Sequence[SessionSummary]
     next: str | None = None
@@ -90,8 +90,9 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     """A session store: the core, and everything derived from it, overridable by faster implementations."""
 
     index_progress: Progress | None = None
-    """Called with the number of sessions done and the total while a call updates an index, which searches, lists with
-    words or of a folder, and sums of costs do."""
+    """Called with the number of sessions done and the total while an index is updated by a search, a list with a query or of
+    a folder, or a sum of costs.
+    """
 
     place: object = None
     """Where the sessions are: equal for two stores of this process that share them; None if no other store does."""
@@ -107,8 +108,8 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.read_summary(session_id).open_questions
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Like `StoreCore.claim_request`. It searches all logs, which two processes may do at once; a store with an
-        index looks it up and lets one of them win.
+        """Like `StoreCore.claim_request`. This searches all logs, so two processes may succeed at once; a store with an
+        index lets only one of them succeed.
         """
         check_text("request_id", request_id)
         self.read_metadata(session_id)
@@ -121,7 +122,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return min(owners, default=(0.0, session_id))[1]  # copies have the event, too
 
     def take_over(self, session_id: str) -> SessionWriter:
-        """Become the writer although the holder lives: it hangs, and from now on its appends raise `LeaseLostError`.
+        """Become the writer although the holder, which hangs, is alive: from now on its appends raise `LeaseLostError`.
 
         A store whose lock belongs to the operating system cannot do this and refuses like `open_writer`.
         """
@@ -134,7 +135,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:
-        """The session's row."""
+        """The session's row, as lists show it."""
         return as_shown(self, self.kept_summary(session_id))
 
     def kept_summary(self, session_id: str) -> SessionSummary:
@@ -190,7 +191,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """The rows of `list_session_summaries` after the cursor `after`, the `next` of the previous page.
 
         Sessions created, written to or deleted between two pages do not shift others: no row appears twice, and only rows
-        that were written to can be missed. Of `MOST_SCANNED` rows, a page contains those that `keep` accepts, so it may be
+        that were written to can be missed. A page examines at most `MOST_SCANNED` rows, so with `keep` or `query` it may be
         shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
         """
         check_filters(query=query, tenant=tenant)
@@ -218,7 +219,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         query: str = "",
         cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Iterate lazily over the rows after a position, each with its own position.
+        """Yield the rows after a position, lazily, each with a function that returns its own position.
 
         A store may omit rows without the words of `query`; the caller filters anyway.
         """
@@ -230,7 +231,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None
     ) -> Iterator[tuple[Callable[[], Place], str]]:
-        """Iterate lazily over `list_sessions` after a position; a store may omit ids that do not match."""
+        """Yield the ids of `list_sessions` after a position, lazily; a store may omit ids that do not match."""
         for session_id in self.list_sessions():
             place = partial(self._place_of, session_id)
             if after is None or place() < after:
@@ -272,7 +273,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         ]
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+        """The events that contain every word of `query`, newest session first; `tenant` selects sessions as in lists.
 
         `limit` is the most events. Raises `OptionsError` for a query of more than `MAX_QUERY_CHARS` characters or
         `MAX_QUERY_WORDS` words.
@@ -285,7 +286,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self._find_words(words, limit, tenant) if words and limit else []
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
-        """Implements `search`. Scans all logs; a store with an index overrides it."""
+        """Implement `search` by scanning all logs; a store with an index overrides it."""
         hits: list[SearchHit] = []
         for session_id in self.list_sessions():
             try:
@@ -340,7 +341,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         created_at: float | None = None,
         blobs: Iterable[bytes] = (),
     ) -> str:
-        """Create a session with these events unchanged: `seq` from 1 without gaps, and `ts`. Complete or not at all.
+        """Create a session with these events, `seq` (from 1 without gaps) and `ts` unchanged, completely or not at all.
         `created_at` is in seconds since the epoch (default: now).
 
         Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a gap.
@@ -351,7 +352,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     def _import_events(
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
-        """Implements `import_session`; the `seq` of the events is checked as they are read. `created_at` None is now.
+        """Implement `import_session`; the `seq` of the events is checked as they are read. `created_at` None means now.
 
         This default assigns new times, and a process that dies leaves a partial session; the stores of this package use one
         transaction.
@@ -369,7 +370,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        """Create a session from the source's events up to `at_seq`, then `tail`, and the blobs. Complete or not at all."""
+        """Create a session, completely or not at all, from the source's events up to `at_seq`, `tail`, and the blobs."""
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
         now = time.time()
@@ -378,7 +379,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.import_session(target_id, chain(head, stamped), metadata=metadata, created_at=now, blobs=blobs)
 
     def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
-        """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, retained for longer."""
+        """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, must still be retained."""
         is_held, until = False, 0.0
         try:
             summary = self.kept_summary(session_id)
@@ -487,7 +488,7 @@ def as_shown(
 
 
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
-    """The events as stored: numbered from `first_seq`, with the time."""
+    """The events as stored: numbered from `first_seq`, with the time `now`."""
     stamped = [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
     return EncodedEvents(stamped, events.bodies) if isinstance(events, EncodedEvents) else stamped
 
@@ -517,7 +518,7 @@ def iter_pages(
     limit: int | None,
     page_events: int,
 ) -> Iterator[Event]:
-    """Iterate over events that a database stores as text, page by page: `read_page(after_seq, size)` returns `seq` and
+    """Yield events that a database stores as text, page by page: `read_page(after_seq, size)` returns pairs of `seq` and
     text.
 
     Raises `LogCorruptError` for a gap and for an invalid event.
@@ -536,7 +537,7 @@ def iter_pages(
 
 
 def windows_from_end(store: SessionStore, session_id: str, last_seq: int, size: int) -> Iterator[Sequence[Event]]:
-    """Iterate over the newest `size` events up to `last_seq`, then sixteen times as many, and so on; finally all of them."""
+    """Yield the newest `size` events up to `last_seq`, then the newest 16 * `size`, and so on; finally all of them."""
     after_seq = last_seq
     while after_seq:
         after_seq, size = max(0, last_seq - size), size * 16
@@ -549,10 +550,10 @@ def merged_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 
 
 def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
-    """Pass the events through; raise `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
+    """Yield the events unchanged; raise `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
     for expected, event in enumerate(events, start=1):
         if event.seq != expected:
-            raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
+            raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: number them 1, 2, 3 ...")
         yield event
 
 
@@ -567,7 +568,7 @@ def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:
 def check_session_id(session_id: str) -> str:
     """Return the id if every store can distinguish it from others. Raises `OptionsError`.
 
-    Valid are 1 to 200 printable characters; a file store accepts fewer.
+    Valid ids have 1 to 200 printable characters; a file store accepts fewer ids.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
         raise OptionsError(

@@ -1,8 +1,8 @@
-"""A run's view after a compaction, as bytes that a store keeps beside a log, so that a resume reads only from there.
+"""A run's view after a compaction, as bytes that a store keeps beside a log, so that a resume reads only what follows it.
 
 The bytes name their position in the log, and a keyed digest proves that this installation wrote them for this session.
-Anything from an archive, from another session, or edited is not used. It is a cache: it may be deleted, and a resume does
-not notice damage of the log before that position; finding that is the purpose of verifying.
+Anything from an archive, from another session, or edited is not used. It is a cache that may be deleted. A resume does not
+notice damage to the log before that position; verifying the session finds it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
     digest, _, rest = (data or b"").partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:
-        # Before anything is decoded: this data is trusted further on, unlike a log.
+        # Checked before anything is decoded: unlike a log, this data is trusted afterwards.
         if not body or not seal.matches(digest.decode("ascii"), _PURPOSE, _name(session_id), body):
             return None
         place = loads_json(body)
@@ -53,12 +53,12 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
 
 
 def view_to_dict(kept: KeptView) -> dict[str, Any]:
-    """The kept view as JSON."""
+    """The kept view as a JSON object."""
     return {**vars(kept), "version": KEPT_VERSION, "events": [event_to_dict(event) for event in kept.events]}
 
 
 def view_from_dict(data: Mapping[str, Any]) -> KeptView | None:
-    """Rebuild the value from `view_to_dict`; None for another version. The input is trusted to be ours."""
+    """Rebuild the view from the result of `view_to_dict`; None for another version. The input is trusted."""
     if data.get("version") != KEPT_VERSION:
         return None
     fields = {name: value for name, value in data.items() if name != "version"}
@@ -74,11 +74,11 @@ def _name(session_id: str) -> bytes:
 
 
 class CheckpointingStore(StoreCore):
-    """The views that a store keeps after compactions, as bytes that `keep_checkpoint` stores."""
+    """A store that keeps a session's view after a compaction, as bytes that `keep_checkpoint` stores."""
 
     @cached_property
     def seal(self) -> Seal:
-        """Creates and checks the digests of data kept beside logs; by default with this installation's key."""
+        """The seal of data kept beside logs; by default, with this installation's key."""
         return Seal()
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
@@ -109,7 +109,7 @@ class CheckpointingStore(StoreCore):
 
 
 def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:
-    """A digest that distinguishes the log up to an event from another log: that of the event with its position and time."""
+    """A digest that distinguishes the log up to an event from others: that of the event with its position and time."""
     for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
         return json_sha256(dumps_stored(event))
     return None

@@ -1,4 +1,4 @@
-"""How calls and questions end that nobody will continue: one fold from what is open to the events that close it."""
+"""End the calls and questions that nobody will continue: one function from what is open to the events that close it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REWOUND: Final = "rewound"
 @frozen
 class EndTexts:
     """The texts for calls that end without a result. `in_doubt` is for a call that started and asked nobody; None if the
-    process that ran it has ended it itself.
+    process that ran the call has ended it itself.
     """
 
     not_started: str = "The run was interrupted before this call started: it did not run."
@@ -50,7 +50,7 @@ def closing_events(
     *,
     asked_ids: Iterable[str | None] = (),
 ) -> list[Event]:
-    """The end of each of these calls and questions; `asked_ids` names the calls that put a question to a person.
+    """The events that end these calls and questions; `asked_ids` are the ids of the calls that asked a person.
 
     Calls come first: whatever part of the batch a power cut leaves, no call runs with an answer that nobody gave.
     """
@@ -61,7 +61,7 @@ def closing_events(
         use = record.use
         if record.started is None:
             end = cancelled_result(use.tool_use_id, texts.not_started)
-        # A call that put a question stopped there: it is known how far it had come.
+        # A call that asked a person stopped there, so it is known how far it had come.
         elif texts.in_doubt is None or use.tool_use_id in asked_calls:
             end = cancelled_result(use.tool_use_id, texts.cut_short)
         else:

@@ -1,4 +1,4 @@
-"""The core of a session store: what a run needs of it, and what each backend implements.
+"""The core of a session store: what a run needs from it, and what each backend implements.
 
 Everything else that a store offers is derived from it, see `sessions.base`.
 """
@@ -24,7 +24,7 @@ class SessionWriter(ABC):
     """The exclusive right to append to one session, from `open_writer` until `close` or the death of the process.
 
     `epoch` rises with every writer of a session. A store whose lock can be lost (a server restarted, somebody took the
-    session over) checks it in each append, so that a writer that hung and wakes up cannot write.
+    session over) checks it in each append, so that a writer that continues after hanging cannot write.
     """
 
     session_id: str
@@ -64,7 +64,7 @@ class SessionWriter(ABC):
 
 
 class StoreCore(ABC):
-    """The methods that a backend must implement, and those that a run needs of every store."""
+    """The methods that a backend must implement, and those that a run needs from every store."""
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
@@ -79,11 +79,11 @@ class StoreCore(ABC):
 
     @abstractmethod
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
+        """Yield stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
 
     @abstractmethod
     def read_run_state(self, session_id: str) -> str:
-        """The state of the session's newest run by its log, see `SessionSummary.state`. Raises `SessionNotFoundError`."""
+        """The `SessionSummary.state` of the session's newest run according to its log. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def open_question_ids(self, session_id: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class StoreCore(ABC):
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Bind a request id to this session, unless another session has it; return the session that has it now.
 
-        A deleted session has none. Raises `SessionNotFoundError`.
+        A deleted session no longer has any. Raises `SessionNotFoundError`.
         """
 
     # --- derived -----------------------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ class StoreCore(ABC):
         return self.append_events(session_id, [event])[0]
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
-        """The stored view after the last compaction, and the events after it; None, and all events, if nothing was stored,
-        or not by this installation or for this log. It is a cache, which a store need not support.
+        """The stored view after the last compaction, and the events after it; None, and all events, unless this installation
+        stored a view of this log. It is a cache, which a store need not support.
         """
         return None, self.iter_events(session_id)
 

@@ -2,7 +2,7 @@
 
 A store is watched once, whatever the number of followers: by one thread at a time, for all followed sessions. A run in this
 process notifies its followers directly, so that they also see its deltas, which are in no store. Only the position is kept
-per follower: one that falls behind reads what it missed from the store.
+per follower: a follower that falls behind reads what it missed from the store.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAX_PAGE_CHARS = 512 * 1024
 # The first page is small, so that its first event arrives soon.
 _FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
-# How often a waiter without events checks whether anybody works on the result.
+# How often a waiter that receives no events checks whether anybody still works on the result.
 LOOK_AT_LEFT_S = 1.0
-# How long the watcher's thread waits at most if nothing happens and no follower joins or leaves.
+# The length of one poll by the watcher's thread, and the most polls before it returns without news.
 _LOOK_S, _MAX_LOOKS = 0.1, 50
 
 
@@ -49,12 +49,12 @@ async def follow(
     until_result: bool = False,
     left_s: float = 7.0,
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Iterate over the events with `seq > after_seq`, the stored ones at once and later ones as they come.
+    """Yield the events with `seq > after_seq`, the stored ones at once and later ones as they are stored.
 
-    With `deltas` also those of a run in this process, as they are shown, starting after the newest event; they have no
+    With `deltas`, also yield those of a run in this process as they are shown, starting after the newest event; they have no
     `seq`. Continues forever, or with `until_result` ends after a `result` that no further run follows yet. A `suspended`
     result is not an end, because another process may continue: then, and if the run's process died, it ends once nobody has
-    continued for `left_s` seconds; the `state` of the session's row tells which it was.
+    continued for `left_s` seconds; the `state` of the session's row shows which.
 
     Raises `SessionNotFoundError` if the session does not exist or is deleted, `SessionError` if its log is truncated or
     replaced meanwhile, `OptionsError` for an invalid `after_seq`, and `EventLoopError` without asyncio.
@@ -84,7 +84,7 @@ async def _is_abandoned(store: SessionStore, session_id: str) -> bool:
 def is_abandoned(store: SessionStore, row: SessionSummary) -> bool:
     """Whether nobody works on the newest request of a session although it is not over.
 
-    Also true if it waits for a person without a `result` that records this, because its process was killed as it asked.
+    Also true if it waits for a person but has no `result` that records this, because its process was killed when it asked.
     """
     if row.state != ROW_STATES["parked"]:
         return row.state in LEFT_STATES
@@ -106,7 +106,7 @@ def is_held(store: SessionStore, session_id: str) -> bool:
 
 
 class Follower:
-    """Follows one session. `after_seq` is its position. Its creator must close it."""
+    """A reader that follows one session from the position `after_seq`. Its creator must close it."""
 
     def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
         require_store(store)
@@ -133,7 +133,7 @@ class Follower:
 
     @property
     def is_level(self) -> bool:
-        """Whether it has seen everything known so far."""
+        """Whether every event known to this process has been delivered."""
         return self._knows_end and self.after_seq >= self._feed.last_seq
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Event]:
@@ -159,7 +159,7 @@ class Follower:
         return ()
 
     def _wake_in(self, timeout_s: float | None) -> None:
-        """Call `wake` unless something comes by then. One timer serves many waits, and re-arms itself if it is too early."""
+        """Call `wake` unless news comes by then. One timer serves many waits, and re-arms itself if it is too early."""
         if timeout_s is None:
             self._wake_at = math.inf
             return
@@ -186,7 +186,7 @@ class Follower:
         self.notice()
 
     def notice(self) -> None:
-        """Handle a notification that something may have come."""
+        """Make a pending `batch` check for news."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -197,7 +197,7 @@ class Follower:
         await self._watch.leave(self)
 
     def _take(self) -> Sequence[Event]:
-        """The events available after the last one seen, then the deltas after those."""
+        """Return the cached events after the position, then the deltas after those, and advance the position."""
         events = self._feed.page(self.after_seq)
         if events:
             self._move_to(events)
@@ -209,14 +209,14 @@ class Follower:
         return events
 
     async def _read(self) -> Sequence[Event]:
-        """The next page of the store."""
+        """Read the next page from the store, and advance the position."""
         limit = self._page_events
         read_page = partial(_read_page, self._store, self.session_id, self.after_seq, limit, self._seen)
         async with self._watch.reading:  # so that many concurrent starts do not each open a connection
             self._seen, page = await run_in_thread(read_page, name=_THREAD, moment_s=0)
         is_cut = sum(map(_chars, page)) >= MAX_PAGE_CHARS
         self._knows_end = len(page) < limit and not is_cut
-        # Events that are read and omitted are read again, so the limit is small if events are large.
+        # Events after the end of a page are read again, so the limit is small if events are large.
         self._page_events = len(page) if is_cut else min(limit * 2, _PAGE_EVENTS)
         if page:
             self._move_to(page)
@@ -231,7 +231,7 @@ class Follower:
 class Feed:
     """The cached end of one session: its newest events without a gap, and the deltas after the last of them.
 
-    `end` is the `seq` of the last event seen by any follower here, -1 before the first look, and its mark.
+    `end` is the `seq` (-1 before the first look) and the mark of the last event seen by any follower here.
     """
 
     def __init__(self) -> None:
@@ -302,7 +302,7 @@ class Feed:
         self._recent_chars = 0
 
     def fail(self, error: Exception) -> None:
-        """Let the followers fail: the session can no longer be followed."""
+        """Raise this error in the followers: the session can no longer be followed."""
         self.error = error
         self.tell()
 
@@ -315,7 +315,7 @@ class Feed:
 class Watch:
     """All followers of one store's sessions in one event loop, and the one thread that polls for them.
 
-    Events that a run of this loop stores and shows are cached from its start, also for later followers.
+    Events that a run of this loop stores and shows are cached from its start, for later followers too.
     """
 
     def __init__(self, store: SessionStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -329,7 +329,7 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     def enter(self, follower: Follower) -> Feed:
-        """Add a follower."""
+        """Add a follower; return the feed of its session."""
         feed = self._feeds.setdefault(follower.session_id, Feed())
         feed.followers.append(follower)
         return feed
@@ -437,14 +437,14 @@ def _mark(event: Event) -> _Mark:
 
 
 def _is_same(mark: _Mark, other: _Mark) -> bool:
-    """Whether they can be of one event; some stores round the time."""
+    """Whether both can be marks of the same event; some stores round the time."""
     return mark[0] == other[0] and (mark[1] is None or other[1] is None or abs(mark[1] - other[1]) < 0.01)
 
 
 def _read_page(
     store: SessionStore, session_id: str, after_seq: int, limit: int, seen: _Mark | None
 ) -> tuple[_Mark | None, list[Event]]:
-    """The mark of the event at a cursor, and the stored events after it, at most one page. Runs in a thread.
+    """Read the mark of the event at a cursor, and the stored events after it, at most one page. Runs in a thread.
 
     Raises `SessionError` if the event at the cursor is not the one that was `seen` there.
     """
@@ -453,15 +453,15 @@ def _read_page(
     mark = _mark(events.pop(0)) if has_one and events else None
     if seen and mark and not _is_same(seen, mark):
         raise SessionError(
-            f"session {session_id!r} has another event {after_seq} than before: something replaced its log while it was "
-            f"followed; `openagentic-sdk sessions verify {session_id}` checks it",
+            f"event {after_seq} of session {session_id!r} is not the one that was read before: something replaced its log "
+            f"while it was followed; `openagentic-sdk sessions verify {session_id}` checks it",
             session_id=session_id,
         )
     return mark, list(_first_page(events))
 
 
 def _first_page(events: Iterable[Event]) -> Iterator[Event]:
-    """The first events, up to the one that reaches `MAX_PAGE_CHARS`."""
+    """Yield the first events, up to the one that reaches `MAX_PAGE_CHARS`."""
     chars = 0
     for event in events:
         yield event
@@ -505,6 +505,6 @@ def publish(store: SessionStore, session_id: str, events: Sequence[Event]) -> No
         if watch.loop is asyncio.get_running_loop():
             watch.publish(session_id, events)
             continue
-        # Closed already, or by its own thread at this moment: asking first would not exclude that.
+        # The loop is closed, or its own thread closes it at this moment, which a check beforehand could not exclude.
         with suppress(RuntimeError):
             watch.loop.call_soon_threadsafe(watch.publish, session_id, events)

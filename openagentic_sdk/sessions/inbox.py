@@ -1,4 +1,4 @@
-"""Messages from any process to the one that runs a session: cancel, steer, answer. They wait in the store until taken.
+"""Messages from any process to the one that runs a session, such as cancel, steer and answer, which wait in the store.
 
 A message is not an event: it becomes one when the run accepts it, and is then removed. Its sender does not need the right
 to write to the session, which the run holds.
@@ -45,13 +45,13 @@ def loads_message(number: int, session_id: str, text: str) -> InboxMessage:
 def refuse_message() -> OptionsError:
     """The error for a message to a store without an inbox."""
     return OptionsError(
-        "this store has no inbox, so only the process that runs a session can steer and cancel it: use SQLite or "
-        "Postgres to do so from other processes"
+        "this store has no inbox, so only the process that runs a session can steer and cancel it: use a store in files, "
+        "SQLite, Postgres or Redis to do so from other processes"
     )
 
 
 def full_inbox(session_id: str) -> StorageError:
-    """The error for a message to a session that reads none."""
+    """The error for a message to a session that does not read its messages."""
     return StorageError(
         f"{MAX_WAITING} messages for session {session_id!r} are waiting, which is the limit: check that the session is "
         "running",

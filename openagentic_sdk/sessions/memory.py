@@ -1,7 +1,7 @@
 """Sessions in memory, for tests and for runs whose log is not needed later.
 
-Events are converted to JSON as everywhere else, so values that cannot be stored fail here, too, and modifying an argument
-or a result changes nothing in the store.
+Events are converted to JSON as everywhere else, so values that cannot be stored fail here, too, and changing an argument or
+a result does not change the store.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _MemorySession:
 
 
 class MemorySessionStore(SessionStore):
-    """Sessions that end with the process."""
+    """A store of sessions in memory, which end with the process."""
 
     durability = "memory"
     has_inbox = True

@@ -43,7 +43,7 @@ from .stores.remote import Batch, RemoteStore
 from .stores.tables import Tables, TableStore
 
 PAGE_EVENTS = 500
-# The most sessions that a list with a query adds to the index, or reads beside it.
+# The most sessions that a list with a query adds to the index, or reads without it.
 _LIST_UPDATES = 500
 # `clock_timestamp()` and not `now()`, which is the time at which a transaction began.
 _ROW = """
@@ -55,10 +55,10 @@ _ROW = """
 _ROW_OF = f"{_ROW} FROM openagentic_sessions WHERE id = %s"
 _COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summary")
 _SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
-# A batch is sent as two texts: drivers create arrays slowly, and JSON in ASCII contains no line ends.
+# A batch is sent as two texts: drivers create arrays slowly, and JSON in ASCII contains no newlines.
 _PACKED = "unnest(string_to_array(%s, ' ')::float8[], string_to_array(%s, E'\\n')) WITH ORDINALITY"
 # One statement, and so one round trip and one transaction: the events are selected from `moved`, which has no row if the
-# session is not as its writer left it. Whoever follows it is told by the caller, if there is anybody.
+# session is not as its writer left it. The caller notifies followers, if there are any.
 _APPEND = """
     WITH moved AS (
         UPDATE openagentic_sessions
@@ -104,8 +104,8 @@ _ADD = (
 )
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
-# Serialized over the whole schema, so that a number is assigned only after all lower ones are visible. The lock of the row
-# keeps the session from being deleted meanwhile, and lets its writer append: KEY SHARE is what a foreign key takes, too.
+# Serialized over the whole schema, so that a number is assigned only after all lower ones are visible. The lock of the row,
+# KEY SHARE as for a foreign key, keeps the session from being deleted meanwhile, and lets its writer append.
 _PUT = f"""
     WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK_SPACE}, 1)), target AS (
         SELECT key, followed FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
@@ -129,13 +129,13 @@ _REMOVE_MESSAGES = """
 
 
 class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
-    """Sessions in the database at `url` (`postgresql://user@host/database`), in tables named `openagentic_*`.
+    """A store of sessions in the database at `url` (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
-    The tables are created on first use, or by `openagentic-sdk store migrate` if the role may not do that. Each append is
-    on the server's disk before it returns, unless the server is configured otherwise. `patience_s` (None: 30) limits every
-    wait for the server, during its restart or when it hangs; if given, it also limits the wait for a server that was never
-    reached, otherwise a first connection that fails is an error at once. Poolers in session or transaction mode are
-    supported, and a standby can be read.
+    The tables are created on first use; if this role may not create them, run `openagentic-sdk store migrate` with one that
+    may. Each append is on the server's disk before it returns, unless the server is configured otherwise. `patience_s`
+    (None: 30) limits every wait for the server, during its restart or when it hangs; if given, it also limits the wait for a
+    server that was never reached, otherwise a first connection that fails raises immediately. Poolers in session or
+    transaction mode are supported, and a standby can be read.
     """
 
     durability = "fsync"
@@ -211,7 +211,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, names)))
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Make the server reclaim the replaced rows, as far as this role may."""
+        """Make the server reclaim the replaced rows, as far as this role may; return where their bytes remain."""
         tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
         tables += ["openagentic_words"] if self._call(None, has_index) else []
         tables += ["openagentic_families", "openagentic_sums"] if self._call(None, has_sums) else []
@@ -261,10 +261,10 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         )
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
-        """Implements `search`.
+        """Implement `search`.
 
-        Uses a trigram index that is first brought up to date in small steps, so appends cost nothing. Without the extension
-        pg_trgm, and on a standby, every log is read.
+        Searches update a trigram index in small steps and then use it, so that appends need not update it. Without the
+        extension pg_trgm, and on a standby, every log is read.
         """
         if update_index(self._call, self._row_texts, self.index_progress) is None:
             return super()._find_words(words, limit, tenant)
@@ -277,7 +277,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return PostgresFamilies(self._call, self._page, self._summary_in) if self._call(None, has_sums) else None
 
     def _row_texts(self, keys: Sequence[int]) -> dict[int, str]:
-        """The texts in which lists look for words, by the keys of sessions; those of damaged ones are missing."""
+        """The texts that lists search for words, by the keys of the sessions; damaged sessions are omitted."""
         texts: dict[int, str] = {}
         key_query = ("SELECT unnest(%s::integer[])", [list(keys)])
         for at in self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=key_query):
@@ -390,7 +390,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
 
         def pages() -> Iterator[Callable[..., Iterator[SessionRow]]]:
-            """How to read each page for `query`. The first is read without the index: often it suffices."""
+            """Yield the function that reads each page. The first is read without the index: often it suffices."""
             yield page
             chosen, keys = page, keys_with_words(query)
             if keys is not None:
@@ -429,7 +429,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         rest = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
-            # Of the rows before a page, only keys are read or sorted.
+            # Only the keys of the rows before a page are read and sorted.
             page = f"SELECT key {rest} LIMIT %s OFFSET %s"
             command = f"{_ROW} FROM ({page}) AS page JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
             values += [limit, offset]
@@ -485,7 +485,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return session_id
 
     def _give_time(self, db: Any) -> None:
-        """Give each step of a long operation the time limit of a single call."""
+        """Restart the time limit: each step of a long operation gets that of a single call."""
         db.deadline = time.monotonic() + self._patience_s
 
     def _add_events(self, db: Any, at: SessionRow, head: LogHead, stamped: Sequence[Event]) -> LogHead:

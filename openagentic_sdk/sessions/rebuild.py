@@ -59,9 +59,9 @@ def rebuild_messages(
 ) -> list[Message]:
     """The messages of a log, oldest first, without the system prompt.
 
-    `max_events` and `max_bytes` keep the newest blocks that fit (`max_bytes` counts the messages as JSON); None is no
+    `max_events` and `max_bytes` keep the newest blocks that fit (`max_bytes` counts the messages as JSON); None means no
     limit. A block is never split, the newest one is always kept, and so is the user message that a kept tool loop answers.
-    Opaque vendor fields are included only in messages for `provider`. A user message with attachments has a list of parts
+    Of the opaque vendor fields, only those of `provider` are included. A user message with attachments has a list of parts
     as its content; blobs are referenced by `sha256`, and only an outgoing request contains their bytes.
     """
     conversation = Conversation()
@@ -116,7 +116,7 @@ class _Audience:
 
 @mutable
 class MessageBlock:
-    """An indivisible stretch of the conversation; `seqs` are the events of which it consists.
+    """An indivisible stretch of the conversation; `seqs` are the numbers of its events.
 
     `answers` is the request that an assistant's block answers, None if it is not in the log.
     """
@@ -155,11 +155,11 @@ class MessageBlock:
         return [part for result in results_shown for part in _pictures(result)]
 
     def is_empty_for(self, provider: str | None) -> bool:
-        """Whether it renders to no message: an answer of vendor fields alone exists only for that vendor."""
+        """Whether it renders to no message: an answer with vendor fields alone is rendered only for that vendor."""
         return not (self.calls or self.text or (self.extras and self.provider == provider))
 
     def render(self, audience: _Audience | None = None) -> list[Message]:
-        """The block's messages for an audience; None for no particular one omits opaque fields."""
+        """Return the block's messages for an audience; without one, opaque fields are omitted."""
         if self.is_user:
             text = sendable(self.text or "")
             if not self.parts:
@@ -192,10 +192,10 @@ class MessageBlock:
 
 
 class Conversation:
-    """The fold itself, event by event. `messages()` can be called at any time and costs O(new) plus a list copy.
+    """A log's conversation, folded event by event. `messages()` can be called at any time and costs O(new) plus a list copy.
 
-    `view` are the blocks that the model sees, oldest first. `horizon` is the `seq` of the compaction before which everything
-    was released, 0 if nothing was: a rewind to before it can only be folded from the whole log.
+    `view` contains the blocks that the model sees, oldest first. `horizon` is the `seq` of the compaction before which
+    everything was released, 0 if nothing was: a rewind to before it can only be folded from the whole log.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -240,7 +240,7 @@ class Conversation:
         return conversation
 
     def apply(self, event: Event) -> None:
-        """Apply one more event. Events of other kinds change nothing."""
+        """Apply one more event. Events that are not part of a conversation change nothing."""
         self._position = event.seq or self._position + 1
         fold = _FOLDS.get(event.type)
         if fold is not None:
@@ -267,7 +267,7 @@ class Conversation:
         return [*before, *self._settled, *rest]
 
     def request_sha256(self, appended: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The digest of the request that would be sent now: prompt, `messages()`, additions, model and tools."""
+        """The digest of the request that would be sent now: prompt, `messages()`, `appended`, model and tools."""
         digest = self._settle()[1]
         if appended:
             digest = digest.copy()
@@ -328,7 +328,7 @@ class Conversation:
         return [use for block in self.view[self._settled_blocks :] if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
-        """The first event to keep within both limits, or None if nothing has to be removed."""
+        """The `seq` of the first event to keep within both limits, or None if nothing has to be removed."""
         if max_events is None and max_bytes is None:
             return None
         blocks = self.view
@@ -363,7 +363,7 @@ class Conversation:
             self.facts_in_view[event.about] = event.text
 
     def _context(self, event: ModelContext) -> None:
-        """Later requests have another context: the messages after it are rendered and digested again."""
+        """Change the context of later requests: all messages are rendered and digested again."""
         self.context, self.provider = event, event.provider
         self._unsettle()
 
@@ -401,7 +401,7 @@ class Conversation:
         else:
             turn.seqs.append(self._position)
         call_id = event.tool_use_id or f"call_{self._position}"
-        # The first of two calls with one id: results are found by id, and a second one would stay without.
+        # Keep the first of two calls with one id: results are found by id, and a second call would never get one.
         turn.calls.setdefault(call_id, event)
         self._by_call[call_id] = turn
 
@@ -492,7 +492,7 @@ class Conversation:
 
 
 def _differs_in_found_tools(then: ModelContext, now: ModelContext) -> bool:
-    """Whether two contexts differ only in tools whose definitions are at the place where they were found."""
+    """Whether two contexts differ at most in deferred tools, whose definitions are sent where the model found them."""
     fixed = [[tool for tool in one.tools if not tool.get("defer_loading")] for one in (then, now)]
     return fixed[0] == fixed[1] and (then.model, then.system_prompt) == (now.model, now.system_prompt)
 
@@ -503,7 +503,7 @@ def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
         "type": "function",
         "function": {"name": use.name, "arguments": sendable(_as_json(use.input))},
     }
-    # Ours last, as with a message's: what runs is what the log shows.
+    # Ours last, as in a message: what the log shows must be what runs.
     return {**use.extras, **call} if use.extras and with_extras else call
 
 

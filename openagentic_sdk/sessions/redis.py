@@ -1,4 +1,4 @@
-"""Sessions in Redis, shared by many hosts. Needs redis-py: the extra `redis`, and a server from version 6.2.
+"""Sessions in Redis, shared by many hosts. Needs redis-py: the extra `redis`, and a server of version 6.2 or later.
 
 Every change is one Lua script, which the server applies atomically. An append only takes effect for the epoch of its
 writer and at the `seq` that it expects. A server may keep everything in memory only, or delete keys when its memory is full;
@@ -9,15 +9,15 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
     {openagentic}:2:log:<id>        list: the events as JSON, number `seq` at place `seq - 1`
     {openagentic}:2:blobs:<id>      hash: sha256 to bytes
     {openagentic}:2:by:<what>       sorted set: ids by when they were last written to
-    {openagentic}:2:holder:<name>   the lease of a process; it ends by itself
+    {openagentic}:2:holder:<name>   the lease of a process; it expires
     {openagentic}:2:request:<sha>   hash: the id and key of the session that has the request id of this digest
     {openagentic}:2:inbox:<id>      hash: the key of the session, and its waiting messages by their numbers
     {openagentic}:2:inboxes:all     hash: numbers of waiting messages to ids
     {openagentic}:2:index:<part>    the index of words: search.py
-    {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it ends by itself
-    {openagentic}:head:<id>         text: keeps processes of format 1, which had the same names without `2`, from the id
+    {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it expires
+    {openagentic}:head:<id>         text: keeps the id from processes of format 1, whose names lack the `2`
 
-A session of format 1 is moved when it is first asked for, or listed, unless a process of that version holds it.
+A session of format 1 is moved when it is first used or listed, unless a process of that version holds it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _FIELDS = (
 
 
 class RedisSessionStore(RedisInbox):
-    """Sessions on the server at `url` (`redis://host:port/number`), under keys that begin with `prefix`.
+    """A store of sessions on the server at `url` (`redis://host:port/number`), under keys that begin with `prefix`.
 
     `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) limits every wait for the server, during its restart or
     when it hangs; if given, it also limits the wait for a server that was never reached. `durability` is known after first
@@ -112,7 +112,7 @@ class RedisSessionStore(RedisInbox):
 
     @property
     def durability(self) -> str:  # type: ignore[override]
-        """What survives a failure of the server; `unknown` before the first call."""
+        """The durability that the server's settings provide; `unknown` before the first call."""
         return self._server.durability
 
     def durability_notice(self) -> str | None:
@@ -363,7 +363,7 @@ class RedisSessionStore(RedisInbox):
         return [self._key(kind, session_id) for kind in ("head", "log", "blobs")]
 
     def _indexes(self, head: LogHead) -> list[str]:
-        """The lists that contain a session."""
+        """The keys of the lists that contain a session."""
         return [self._key("by", name) for name in _index_names(head)]
 
     def _ids(self, index: str, offset: int, limit: int | None) -> list[str]:
@@ -384,8 +384,7 @@ class RedisSessionStore(RedisInbox):
         def ask(client: Any) -> set[str]:
             names: set[str] = set()
             for prefix in prefixes:
-                # MATCH is a glob, in which [ begins a set: `?` matches it too, and `startswith` drops what else that
-                # matches.
+                # MATCH is a glob, in which [ begins a set: `?` matches it too, and `startswith` drops the other matches.
                 keys = client.scan_iter(match=f"{prefix.replace('[', '?')}*", count=1000)
                 names.update(key.decode()[len(prefix) :] for key in keys if key.decode().startswith(prefix))
             return names
@@ -486,7 +485,7 @@ def _is_ours(fields: Sequence[bytes | None]) -> bool:
 
 
 def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> SessionRow:
-    """The position in a session's hash; one written by an older version lacks the last four fields."""
+    """The row in a session's hash; one written by an older version lacks the last four fields."""
     texts = [(field or b"").decode("ascii") for field in fields]
     created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, version, _ = texts
     if not _is_ours(fields):

@@ -16,12 +16,12 @@ from ..serialization import dumps_canonical
 
 
 def canonical_json(value: Any) -> bytes:
-    """One canonical line, without its newline."""
+    """The value as one canonical line, without a newline."""
     return dumps_canonical(value).encode("ascii")
 
 
 def json_sha256(value: Any) -> str:
-    """The digest of one JSON value, whatever the order of its keys."""
+    """The digest of one JSON value, independent of the order of its keys."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 

@@ -10,7 +10,7 @@ from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView
 from .untracked import untrack
 
-# A log of fewer events does not burden the garbage collector.
+# The number of events untracked together; a log of fewer events does not burden the garbage collector.
 _UNTRACKED_TOGETHER = 1000
 
 

@@ -22,7 +22,7 @@ class Rewriting(StoreCore):
     """The erasing methods of a store."""
 
     def rewrite_events(self, session_id: str, change: Rewrite) -> None:
-        """Replace some events, as their writer; caches of the old log are removed with them.
+        """Replace some events, as the session's writer; caches of the old log are removed, too.
 
         Raises `SessionLockedError` while somebody writes, and `StorageError` for a store that cannot do this.
         """
@@ -55,10 +55,10 @@ class Rewriting(StoreCore):
 
 
 def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
-    """The events of a log after some were rewritten, with new digests for those that were ours according to `before`.
+    """Return the events of a log after some were rewritten, with new digests for those that this installation wrote.
 
-    From the first rewritten event on no other digest can still match: it is removed, because together with the rest it
-    would reveal what was erased.
+    From the first rewritten event on, no other digest matches any more: these are removed, because together with the rest
+    they would reveal what was erased.
     """
     authority = Authority(session_id, seal)
     for event in before:

@@ -29,7 +29,7 @@ _INNER, _OUTER = (bytes(map(pad.__xor__, range(256))) for pad in (0x36, 0x5C))
 
 @runtime_checkable
 class Signer(Protocol):
-    """Signs the record of a session, see `parts.record.signers`."""
+    """A signer of the record of a session, see `parts.record.signers`."""
 
     def sign(self, statement: bytes) -> Mapping[str, Any]:
         """Return `{"by", ...}` as JSON. Raises `OptionsError` if it is not usable, `StorageError` if it failed."""
@@ -42,7 +42,7 @@ def key_path() -> Path:
 
 
 def data_home() -> Path | None:
-    """The folder for data that outlives a run; None if none exists."""
+    """The folder for data that outlives a run; None if this user has none."""
     path = os.environ.get(HOME_NAME)
     if path:
         return Path(os.path.expanduser(path))
@@ -51,7 +51,7 @@ def data_home() -> Path | None:
 
 
 def sdk_home() -> Path:
-    """Like `data_home`. Raises `OptionsError` if none exists."""
+    """Like `data_home`. Raises `OptionsError` if this user has none."""
     home = data_home()
     if home is None:
         raise OptionsError(
@@ -107,7 +107,7 @@ def _create_key(path: Path) -> None:
 
 
 class Seal:
-    """Digests under one key, which is read on first use. `path` None is the key of this installation."""
+    """Digests under one key, which is read on first use. `path` None means the key of this installation."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)
@@ -120,7 +120,7 @@ class Seal:
         return mac
 
     def matches(self, digest: str, *parts: bytes) -> bool:
-        """Whether the digest is that of these parts under our key; False without a key. Raises `OptionsError`."""
+        """Whether the digest is that of these parts under this key; False if there is no key. Raises `OptionsError`."""
         mac = self._made(parts, create=False)
         if mac is None:
             return False

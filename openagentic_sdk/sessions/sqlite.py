@@ -1,8 +1,8 @@
 """Sessions in one SQLite file: thousands of them, shared by threads and processes of one machine.
 
 An append is one transaction whose insert only succeeds for its writer's epoch and the expected `seq`; a writer that hung
-while another took over its session changes nothing. The operating system shows whether a holder lives: it locks a file
-beside the database, and the lock ends with the process.
+while another took over its session changes nothing. A lock on a file beside the database shows whether a holder is alive:
+the operating system releases it with the process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _TOUCH = (
 
 
 class SqliteSessionStore(TableStore, ListedSqlite):
-    """Sessions in the SQLite file at `path`, which is created with its folder on first use.
+    """A store of sessions in the SQLite file at `path`, which is created with its folder on first use.
 
     The path `:memory:` is a database that ends with the store.
 
@@ -263,7 +263,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         start = start_summary(check_session_id(session_id), created_at, metadata)
         if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
             raise SessionExistsError(session_id)
-        # Counted instead of a time: clocks may stand still or go back, and lists must keep their order.
+        # A counter instead of a time: clocks may stop or go back, and lists must keep their order.
         newest = "(SELECT coalesce(max(touched), 0) + 1 FROM sessions)"
         cursor = db.execute(
             f"INSERT INTO sessions (id, created_at, metadata, touched) VALUES (?, ?, ?, {newest})",
@@ -420,7 +420,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
 
 
 class _SqliteWriter(SessionWriter):
-    """Tracks the end of its log; the fence in each append verifies it."""
+    """A writer that tracks the end of its log, which each append verifies."""
 
     def __init__(self, store: SqliteSessionStore, at: SessionRow, epoch: int, lease: LeaseFile) -> None:
         self.session_id, self.key, self.epoch, self.lease = at.id, at.key, epoch, lease

@@ -1,15 +1,15 @@
 """Sessions as folders of plain files.
 
     <root_dir>/sessions/<id>/events.jsonl     the log, the only truth
-                             meta.json        what was known at creation; a cache, may be deleted
+                             meta.json        the session's metadata; a cache, may be deleted
                              summary.json     the session's row in a list; a cache, may be deleted
-                             checkpoint.json  what a resume needs of what was summarized; a cache, may be deleted
+                             checkpoint.json  the view after the last compaction; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
-    <root_dir>/requests/<sha256>              which session has the request id of this digest; a cache, may be deleted
+    <root_dir>/requests/<sha256>              the session with the request id of this digest; a cache, may be deleted
     <root_dir>/inbox/messages.json            messages to runs that no run has taken yet
-    <root_dir>/index/                         the order of many sessions, and where words are; a cache, may be deleted
+    <root_dir>/index/                         the order of many sessions, and their words; a cache, may be deleted
 
-A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
+A session appears complete or not at all: its folder is built under another name and renamed. No id leads out of the folder.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ __all__ = ["FileSessionStore", "SessionStore"]
 
 FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
-# What NFS and FUSE rename a removed file to while somebody has it open.
+# How the names begin to which NFS and FUSE rename a removed file while somebody has it open.
 _OPEN_FILES = (".nfs", ".fuse_hidden")
 _REQUEST_ID = regex(rb'"request_id":\s*("(?:[^"\\]|\\.)*")')
 
 
 class FileSessionStore(ListedFiles):
-    """Sessions under `root_dir`, which is created with the first session.
+    """A store of sessions in files under `root_dir`, which is created with the first session.
 
-    `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
-    `seal` creates and checks the digests of data kept beside logs; by default with this installation's key.
+    `durability` is `flush`, `barrier` or `fsync`, see `sessions.log.file`. With `read_only` nothing is ever written, not
+    even a repair. `seal` creates and checks the digests of data kept beside logs, by default with this installation's key.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class FileSessionStore(ListedFiles):
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        """Like `SessionStore.copy_session`; the source's lines are copied byte for byte, and it may be in use meanwhile.
+        """Like `SessionStore.copy_session`; the source's lines are copied byte for byte, and the source may be in use.
 
         Raises `LogCorruptError` for damage up to `at_seq`.
         """
@@ -149,7 +149,7 @@ class FileSessionStore(ListedFiles):
         now = self._clock.now()
         blobs_by_digest = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
         with self._opened(source_id, path) as fd:
-            # Of the copied log itself, because another one may replace it at any time.
+            # The end of the copied log itself, because another log may replace it at any time.
             check_copied_part(source_id, at_seq, find_end(self._disk, fd, source_id).position.seq)
             stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
             lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
@@ -163,7 +163,7 @@ class FileSessionStore(ListedFiles):
         path = path_in(folder, LOG_NAME)
         writer = open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
         try:
-            with storage_errors(session_id, "summary cannot be kept"):
+            with storage_errors(session_id, "has a summary that cannot be kept"):
                 beside = SummaryBeside(self._disk, folder)
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
                 writer.keep_views(Checkpoint(self._disk, folder, self.seal).write)
@@ -206,7 +206,7 @@ class FileSessionStore(ListedFiles):
         return super().wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
-        """Whether the log may have new events, or lost some; one of unchanged size is not read again."""
+        """Whether the log may have new events or have lost some; a log of unchanged size is not read again."""
         try:
             length = os.stat(os.path.join(self.root_dir, "sessions", session_id, LOG_NAME)).st_size
         except (OSError, ValueError):
@@ -229,7 +229,7 @@ class FileSessionStore(ListedFiles):
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
-        with self._guard, storage_errors(session_id, "metadata cannot be stored"), folder_lock(folder):
+        with self._guard, storage_errors(session_id, "has metadata that cannot be stored"), folder_lock(folder):
             meta = self._read_meta(session_id)
             meta = replace(meta, metadata=merged_metadata(meta.metadata, changes))
             self._index.touch(session_id)
@@ -296,7 +296,7 @@ class FileSessionStore(ListedFiles):
         return name if self.session_exists(name) else None
 
     def _forget_requests(self, session_id: str, folder: Path) -> None:
-        """Unbind the request ids of a deleted session, or the next session with its id would have them."""
+        """Unbind the request ids of a deleted session, which a later session with its id would otherwise have."""
         requests = self.root_dir / REQUESTS_NAME
         if not requests.is_dir():
             return
@@ -358,7 +358,7 @@ class FileSessionStore(ListedFiles):
     def list_blobs(self, session_id: str) -> list[str]:
         """The digests of the session's blobs. Raises `SessionNotFoundError`."""
         folder = self.session_dir(session_id) / BLOBS_NAME
-        with storage_errors(session_id, "blobs cannot be listed"):
+        with storage_errors(session_id, "has blobs that cannot be listed"):
             try:
                 return sorted(name for name in os.listdir(folder) if DIGEST.fullmatch(name))
             except (FileNotFoundError, NotADirectoryError):
@@ -368,7 +368,7 @@ class FileSessionStore(ListedFiles):
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         check_digest(session_id, sha256)
         path = self.session_dir(session_id) / BLOBS_NAME / sha256
-        with storage_errors(session_id, f"blob {sha256} cannot be read"):
+        with storage_errors(session_id, f"has a blob, {sha256}, that cannot be read"):
             if not path.is_file():
                 raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
             data = path.read_bytes()
@@ -436,7 +436,7 @@ class FileSessionStore(ListedFiles):
 
     def _read_meta(self, session_id: str) -> Meta:
         folder = self.session_dir(session_id)
-        with storage_errors(session_id, "metadata cannot be read"):
+        with storage_errors(session_id, "has metadata that cannot be read"):
             try:
                 return Meta.from_json(path_in(folder, META_NAME).read_bytes(), session_id)
             except (FileNotFoundError, InvalidEventError):
@@ -467,7 +467,7 @@ class FileSessionStore(ListedFiles):
 
 
 class _Passed:
-    """Folds events on their way to another consumer; those without a time get `now`."""
+    """A fold of events on their way to another consumer; those without a time get `now`."""
 
     def __init__(self, start: SessionSummary, now: float) -> None:
         self._summary, self._now = start, now

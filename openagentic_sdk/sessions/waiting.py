@@ -1,4 +1,4 @@
-"""How a process learns of others' changes to a session: new events, and messages to its run."""
+"""Wait for others' changes to a session: new events, and messages to its run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .arguments import check_news, cut_number, cut_wait
 from .core import StoreCore
 from .inbox import InboxMessage, refuse_message
 
-# A follower without a better way looks this often: soon after news, then ever less often.
+# How often a follower polls if the store has no better way: soon after news, then less and less often.
 POLLS = Backoff(0.002, 0.03)
 
 
 class PollingStore(StoreCore):
-    """Waiting by polling; a backend with notifications overrides it."""
+    """A store that waits by polling; a backend with notifications overrides the methods."""
 
-    # Whether messages to a run reach it from every process that has the store: `put_message`.
+    # Whether messages (`put_message`) reach a run from every process that uses the store.
     has_inbox: ClassVar[bool] = False
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
@@ -39,9 +39,9 @@ class PollingStore(StoreCore):
     ) -> set[str]:
         """Block until one of the sessions in `known` has an event after the given `seq`, or until the timeout.
 
-        With `messages_after` also until one has a message above that number. Returns the ids of those with news, and of
-        those that cannot be read, so that reading them reports the reason: all of them for sessions that this process has
-        not followed just before, otherwise those that it was notified of by then.
+        With `messages_after`, also until one has a message with a higher number. Returns the ids of those with news, and of
+        those that cannot be read, so that reading them reports the reason. For sessions that this process has not just
+        followed, the result is complete, otherwise it contains those of which the process has been notified by then.
         """
         check_news(known, messages_after)
         timeout_s = cut_wait(timeout_s)
@@ -57,7 +57,7 @@ class PollingStore(StoreCore):
             time.sleep(min(max(next(polls), 20 * (now - began)), deadline - now))
 
     def _news_finder(self, last_seqs: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
-        """A function that looks once for news of these sessions; it may block for the given time."""
+        """Return a function that checks once for news of these sessions; it may block for the given time."""
 
         def look(timeout_s: float) -> set[str]:
             news = {session_id for session_id, seq in last_seqs.items() if self._has_news(session_id, seq, timeout_s)}
@@ -73,7 +73,7 @@ class PollingStore(StoreCore):
         except SessionError:
             return True
 
-    # --- messages to who runs a session --------------------------------------------------------------------------------
+    # --- messages to the run of a session -------------------------------------------------------------------------------
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
         """Store a message, a JSON object, durably for the run of the session; return its number.

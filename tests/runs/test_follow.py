@@ -301,7 +301,9 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             assert await asyncio.to_thread(store.is_seen.wait, 120)
             logs = [store.session_dir(session_id) / "events.jsonl" for session_id in ids]
             logs[0].write_bytes(logs[1].read_bytes())
-            with self.assertRaisesRegex(SessionError, "has another event 3 than before: .*sessions verify"):
+            with self.assertRaisesRegex(
+                SessionError, "event 3 of session .* is not the one that was read before: .*sessions verify"
+            ):
                 await asyncio.wait_for(waiting, 120)
 
     async def test_a_session_that_is_erased_from_while_it_is_followed_continues(self):

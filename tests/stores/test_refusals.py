@@ -92,7 +92,7 @@ class FullRedis(RefusalCase):
 
         client.config_set("maxmemory", 1)
         text = self.refusal(lambda: writer.append(events))
-        self.assertTrue(text.endswith(": raise the limit of its memory, or delete something there"), text)
+        self.assertTrue(text.endswith(": raise its memory limit, or delete data"), text)
         client.config_set("maxmemory", 0)
         writer.append(events)
 
@@ -101,7 +101,7 @@ class FullRedis(RefusalCase):
         client.bgsave()
         until(lambda: client.info("persistence")["rdb_last_bgsave_status"] != "ok", "the snapshot has failed")
         text = self.refusal(lambda: writer.append(events))
-        self.assertTrue(text.endswith(": free or repair the disk that it saves to, which its log names"), text)
+        self.assertTrue(text.endswith(": free space on, or repair, the disk that it saves to (see its log)"), text)
         client.config_set("save", "")
         writer.append(events)
 

@@ -1,4 +1,4 @@
-"""Read a log's bytes in whole lines, unchecked."""
+"""Read a log's bytes as whole lines, without checking them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settled_size(disk: Disk, fd: int) -> int:
 
 
 def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """Iterate over blocks of complete lines; bytes after the file's last newline, if any, come last."""
+    """Yield blocks of complete lines; bytes after the file's last newline, if any, come last."""
     rest: list[bytes] = []
     # Fixed at the start: a writer that appends faster than this reads would otherwise never let it end.
     end = settled_size(disk, fd)
@@ -74,7 +74,7 @@ def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
 
 
 def read_range(disk: Disk, fd: int, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end`, fewer at end of file."""
+    """Read the bytes from `start` to `end`, fewer at end of file."""
     disk.lseek(fd, start, os.SEEK_SET)
     parts: list[bytes] = []
     while start < end and (part := disk.read(fd, end - start)):

@@ -1,4 +1,4 @@
-"""The checkpoint of a log in a file: a file beside it with the offset, `seq` and chain value of its position."""
+"""Keep the checkpoint of a log in a file beside it, with the offset, `seq` and chain value of its position."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Checkpoint:
         """Keep a view of the log up to `position`. Failures are ignored: it is a cache."""
         place = {"offset": position.offset, "seq": position.seq, "crc": position.crc}
         data = seal_view(self._seal, self._session_id, place, view)
-        # None without a key: a checkpoint that nobody sealed could replace the log in every later resume.
+        # None without a key: an unsealed checkpoint could replace the log in every later resume.
         if data is not None:
             with suppress(OSError):
-                # Not synced: if a power failure takes it, the next resume folds the log from its start.
+                # Not synced: if a power failure loses it, the next resume folds the log from its start.
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:

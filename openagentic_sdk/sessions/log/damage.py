@@ -1,7 +1,7 @@
-"""What happened to a damaged log, inferred from its lines: edited, deleted, doubled, moved or interleaved ones.
+"""Infer from the lines of a damaged log what happened to them: edited, deleted, doubled, moved or interleaved.
 
-Each line contains its number and the checksum of all lines before it. So a line that is wrong in its place still shows what
-was there, and later lines can be proved to be as written although the chain from the log's start is broken.
+Each line contains its number and the checksum of all lines before it. So a line in the wrong place still shows where it
+belongs, and later lines can be proved to be as written although the chain from the log's start is broken.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .line import HEAD, HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check
 
 @frozen
 class LogDamage:
-    """`name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` describes it with the
-    numbers.
+    """A change to a log: `name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` describes
+    it with the numbers of the events.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Fragment:
 
 
 def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> LogDamage:
-    """The change to the log after which line `expected`, at `offset` after checksum `crc`, is not as written."""
+    """Determine the change that explains why line `expected`, at `offset` after checksum `crc`, is not as written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
     # First, because an editor that converts line ends changes every line, and then nothing else is wrong.
@@ -51,7 +51,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
             line = plain
         else:
             return LogDamage(
-                "line ends", "its line end was converted to CRLF, or a mark put in front of it (line ends)"
+                "line ends", "its line end was converted to CRLF, or a byte order mark put before it (line ends)"
             )
     envelope = read_envelope(line)
     # JSON escapes the quotes inside strings, so a second head in a line is hardly ever part of its event.
@@ -62,7 +62,8 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
     if envelope.seq == expected:
         follower = next(lines, b"")
         following = read_envelope(follower)
-        # The next line fits the seal at the end of this one: what is missing is the part between two lines' bytes.
+        # The next line fits the seal at the end of this one: bytes from within one line up to within a later one are
+        # missing.
         if following is not None and following.seq > expected + 1 and _follows(follower, envelope):
             return LogDamage(
                 "deleted", f"bytes from within it up to within event {following.seq - 1} are missing (deleted)"
@@ -73,17 +74,17 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
         has_expected = False
         for later in lines:
             if later == line:
-                return LogDamage("doubled", f"event {envelope.seq} is there as well as in its own place (doubled)")
+                return LogDamage("doubled", f"event {envelope.seq} is here as well as in its own place (doubled)")
             there = read_envelope(later)
             has_expected = has_expected or (there is not None and there.seq == expected)
         if has_expected:
-            return LogDamage("moved", f"event {envelope.seq} is in its place, and it is later (moved)")
+            return LogDamage("moved", f"event {envelope.seq} is in its place, and event {expected} comes later (moved)")
         missing = f"events {expected} to {envelope.seq - 1} are" if envelope.seq > expected + 1 else "it is"
-        return LogDamage("deleted", f"{missing} missing: event {envelope.seq} is there (deleted)")
+        return LogDamage("deleted", f"{missing} missing: event {envelope.seq} is here (deleted)")
     start, end = offset_of(disk, fd, envelope.seq), offset_of(disk, fd, envelope.seq + 1)
     if read_range(disk, fd, start, end) == line + b"\n":
-        return LogDamage("doubled", f"event {envelope.seq} is there a second time (doubled)")
-    return LogDamage("interleaved", f"another event {envelope.seq} is there, of a second writer or log (interleaved)")
+        return LogDamage("doubled", f"event {envelope.seq} is here a second time (doubled)")
+    return LogDamage("interleaved", f"another event {envelope.seq} is here, from a second writer or log (interleaved)")
 
 
 def as_written(line: bytes, offset: int) -> bytes:
@@ -94,7 +95,7 @@ def as_written(line: bytes, offset: int) -> bytes:
 
 
 def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]:
-    """The intact events after damage at `offset`, in a log whose first `good` events are intact."""
+    """Yield the intact events after damage at `offset`, in a log whose first `good` events are intact."""
     before: Envelope | None = None
     for line in _lines(disk, fd, offset):
         envelope = read_envelope(line)
@@ -118,7 +119,7 @@ def _follows(line: bytes, before: Envelope) -> bool:
 
 
 def _lines(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """The complete lines from `offset` on."""
+    """Yield the complete lines from `offset` on."""
     for block in line_blocks(disk, fd, offset):
         if block.endswith(b"\n"):
             yield from split_lines(block)

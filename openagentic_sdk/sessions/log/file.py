@@ -2,9 +2,9 @@
 
     append -> encode -> number and seal -> one write -> (barrier: one fdatasync) -> acknowledged
 
-What `append` has returned survives the death of the process at level `flush`, the death of the machine at level `fsync`,
-and at level `barrier` the death of the machine for every event that matters afterwards (`line.is_barrier`) and all before
-it. A failed write is taken back; a disk whose state can no longer be known is not written to again.
+Events that `append` has returned survive the death of the process at level `flush`, the death of the machine at level
+`fsync`, and at level `barrier` the death of the machine up to the last event that matters afterwards (`line.is_barrier`). A
+failed write is undone; a disk whose state can no longer be known is not written to again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
 from .unsynced import DISTRUSTED, distrust, marked_size, remove_marks, renew_log
 
-# Opening a log checks the part not marked as synced, so level `flush` also syncs occasionally:
-# a writer that has appended this much, and one that finds that much when it opens the log.
+# Opening a log checks the part not marked as synced, so level `flush` also syncs occasionally: after appending this much,
+# and on opening a log with that much.
 MAX_UNSYNCED_BYTES = 1 << 18
 MAX_UNSYNCED_BYTES_FOUND = 1 << 15
 
 # A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>, so the same tail is stored once.
 _TORN = ".torn-"
 
-# After these errors the disk's contents are certain, so a write can be undone and retried later.
+# After these errors the disk's contents are known, so a write can be undone and retried later.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
 
 
@@ -80,7 +80,7 @@ class LogWriter(SessionWriter):
         return Position(self._end, self._seq, self._crc)
 
     def keep_summary(self, summary: SummaryFile) -> None:
-        """Rewrite the summary with each append from now on. It must end where the log does, and is closed with it."""
+        """Rewrite the summary with each append from now on. It must end where the log does; `close` closes it."""
         self._summary = summary
 
     def keep_views(self, keep: Callable[[Position, KeptView], None]) -> None:
@@ -111,8 +111,8 @@ class LogWriter(SessionWriter):
             else:
                 self._check_end()
             now = self._clock.now()
-            # `dur` is what is known to be on disk before this batch; a later scan takes a hole below it for lost data,
-            # not for a crash.
+            # `dur` is what is known to be on disk before this batch; a later scan treats a hole below it as lost data, not
+            # as the result of a crash.
             ts, dur, seq, crc = dumps_time(now), self._durable_seq, self._seq, self._crc
             stored_events, lines = [], []
             for event, body in zip(events, bodies, strict=True):
@@ -155,7 +155,7 @@ class LogWriter(SessionWriter):
             self._disk.close(fd)
 
     def _own_lock(self) -> threading.Lock:
-        """The lock; in a forked child, a thread of the parent could hold it forever."""
+        """The lock. Raises in a forked child, where a thread of the parent could hold it forever."""
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
         return self._lock
@@ -178,9 +178,8 @@ class LogWriter(SessionWriter):
             raise
 
     def _take_back(self, cause: OSError) -> None:
-        """Truncate what a failed write left, or give up the handle if the content of the disk is unknown."""
-        # After EIO and the like the pages in memory may differ from the disk, and truncating would be judged by the
-        # same memory.
+        """Truncate what a failed write left, or give up the handle if the contents of the disk are unknown."""
+        # After EIO and the like the pages in memory may differ from the disk, and would also show truncating as a success.
         if cause.errno not in _NO_ROOM:
             self._unusable = f"a write failed ({cause.strerror})"
             distrust(self._disk, self._fd, self._path, self._end)
@@ -229,8 +228,8 @@ class LogWriter(SessionWriter):
         return os.path.samestat(named, stat)
 
     def _check_end(self) -> None:
-        """Raise unless the log ends where we left it. The next barrier notices its deletion or move: checking for that each
-        time would cost as much as writing a line.
+        """Raise unless the log ends where we left it. Only the next barrier notices that it was deleted or moved: checking
+        that each time would cost as much as writing a line.
         """
         self._check_usable()
         try:
@@ -363,8 +362,8 @@ def cut_log(disk: Disk, fd: int, path: Path, end: int) -> None:
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
-    """The lines, after `position`, of a log that is synced before anybody sees it. Times are kept; `now` fills in missing
-    ones.
+    """Yield the events as lines after `position`, for a log that is synced before anybody sees it. Times are kept; `now`
+    fills in missing ones.
     """
     seq, crc = position.seq, position.crc
     for event in events:

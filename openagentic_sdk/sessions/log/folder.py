@@ -35,9 +35,9 @@ _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(10))}
 )
-# The longest path in a session's folder: a blob while it is written.
+# The longest path in a session's folder: that of a blob while it is written.
 _BELOW_CHARS = len("/blobs/..0123456789ab.tmp") + 64 + 1
-# The errors that mean that nothing has this path.
+# The errors that mean that nothing exists at a path.
 _NO_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 # Opening a FIFO that somebody put in place of a cache would otherwise wait for a writer forever.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
@@ -61,7 +61,7 @@ def _most_path_chars() -> int:
 
 @lru_cache(4096)
 def path_in(folder: Path, name: str) -> Path:
-    """The path of an entry of a folder: creating one, with its text, costs more than a system call."""
+    """The path of an entry of a folder, cached: creating a path, with its text, costs more than a system call."""
     return folder / name
 
 
@@ -69,7 +69,7 @@ def is_session_folder(folder: Path) -> bool:
     """Whether the session exists. A link in place of a folder could lead out of the store, so it is not a session.
 
     On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session. Raises `StorageError` if the disk
-    does not tell: if a session were taken for missing, its prompt could run a second time.
+    gives no answer: the prompt of a session wrongly considered missing could run a second time.
     """
     path = os.fspath(folder)  # joined as text, because this is the most frequent query
     try:
@@ -136,8 +136,7 @@ def build_folder(
     with storage_errors(name, f"cannot be created in {str(parent)!r}"):
         if folder.exists():
             raise _name_taken_error(folder)
-        # Created one by one, each synced into its parent: `makedirs` would leave a new store that a power failure can
-        # take away.
+        # Created one by one, each synced into its parent: `makedirs` would leave a new store that a power failure can lose.
         missing = takewhile(lambda path: not path.exists(), chain((parent,), parent.parents))
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
@@ -156,12 +155,14 @@ def build_folder(
                         raise _name_taken_error(folder) from error
                     raise
         except BaseException:  # after any error, leave no incomplete session
-            remove_tree(unfinished)  # after closing the lock: this process may have no file left to list the folder
+            remove_tree(
+                unfinished
+            )  # after closing the lock: listing the folder needs a descriptor, which may be the last
             raise
 
 
 def sweep_unfinished(parent: Path) -> None:
-    """Remove the leftovers of processes killed while creating sessions; nothing while one is being created."""
+    """Remove the leftovers of processes killed while creating sessions; do nothing while one is being created."""
     # Without the shared lock of creators, a sweep could delete a session that is being created.
     if sys.platform == "win32" or not parent.is_dir():
         return
@@ -236,7 +237,7 @@ def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
 
 
 def read_cache(path: Path) -> bytes | None:
-    """The bytes of a cache file; None if there is no plausible one."""
+    """The bytes of a cache file; None if it is missing, unreadable or implausible."""
     fd = open_cache(path)
     try:
         return None if fd is None else read_open_cache(fd)
@@ -257,7 +258,7 @@ def read_open_cache(fd: int) -> bytes | None:
 
 @contextlib.contextmanager
 def storage_errors(session_id: str, what: str) -> Iterator[None]:
-    """Convert errors of the system to a `StorageError` about the session: for example, it "cannot be read"."""
+    """Convert an `OSError` in the block to a `StorageError` about the session; `what` is, for example, "cannot be read"."""
     try:
         yield
     except OSError as error:
@@ -266,9 +267,9 @@ def storage_errors(session_id: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Exclude other processes that take the same lock; `shared` excludes only exclusive holders.
+    """Hold the lock of a folder during the block; with `shared`, other shared holders are allowed. Does nothing on Windows.
 
-    Raises `FileNotFoundError` if the folder is deleted while waiting for its lock, even if its name is reused.
+    Raises `FileNotFoundError` if the folder is deleted during the wait for its lock, even if its name is reused.
     """
     if sys.platform == "win32":
         yield

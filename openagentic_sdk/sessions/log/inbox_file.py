@@ -1,4 +1,4 @@
-"""Messages to the runs of the sessions in a folder: one small file of all waiting ones, replaced by each change."""
+"""Messages to the runs of the sessions in a folder: one small file with all waiting messages, replaced by each change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_
 from .folder import folder_lock, path_in, storage_errors
 from .rewriting import RewritingFiles
 
-# Each with its number and the id of its session.
+# The number, the session's id and the text of each message.
 _Waiting: TypeAlias = list[tuple[int, str, str]]
 
 
@@ -56,7 +56,7 @@ class InboxFile:
 
     @contextlib.contextmanager
     def without(self, is_doomed: Callable[[tuple[int, str, str]], bool]) -> Iterator[None]:
-        """Remove the doomed messages, and lock the inbox while the block runs."""
+        """Remove the messages that `is_doomed` selects, and keep the inbox locked during the block."""
         if not self._folder.is_dir():
             yield
             return
@@ -72,11 +72,11 @@ class InboxFile:
             inbox = loads_json(self._path.read_bytes())
             return int(inbox["last"]), [(int(number), str(name), str(text)) for number, name, text in inbox["waiting"]]
         except FileNotFoundError:
-            # No message was ever put. Nothing removes the file, because its numbers must not start again.
+            # No message was ever stored. Nothing removes the file, because its numbers must not start again.
             return 0, []
         except (InvalidEventError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
-                f"{self._path} contains no valid messages ({error}): move it away to accept new ones"
+                f"{self._path} contains no valid messages ({error}): move the file away to accept new ones"
             ) from error
 
     def _write(self, last: int, waiting: _Waiting) -> None:
@@ -100,7 +100,7 @@ class MessageFiles(RewritingFiles):
         text = dumps_message(message)
         self.session_dir(session_id)
         with storage_errors(session_id, "cannot store a message"):
-            # Checked again under the inbox's lock: a deletion in between takes its messages away under the same lock.
+            # Checked again under the inbox's lock: a deletion in between removes its messages under the same lock.
             return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:

@@ -38,7 +38,7 @@ def check_durability(level: Any) -> Durability:
 
 
 class BadLineError(ValueError):
-    """A line that differs from what was appended; `kind` as in `LogCorruptError`."""
+    """Raised for a line that differs from what was appended; `kind` is as in `LogCorruptError`."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
@@ -47,7 +47,7 @@ class BadLineError(ValueError):
 
 @frozen
 class Envelope:
-    """A line's description of itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
+    """The numbers in a line's head and seal, unchecked. `crc_behind` is the checksum up to and including its newline."""
 
     version: int
     seq: int
@@ -58,7 +58,7 @@ class Envelope:
 def is_barrier(event: Event) -> bool:
     """Whether, at durability `barrier`, the event must be on disk before the run continues."""
     if isinstance(event, ToolStarted):
-        # If a power failure takes it away, the read is repeated, which does no harm.
+        # If a power failure loses it, the read is repeated, which does no harm.
         return event.effect != "read"
     return isinstance(event, BARRIERS)
 
@@ -134,7 +134,7 @@ def decode_line(line: bytes, seq: int) -> Event:
     data = _load_object(line, "ascii" if sealed else "utf-8-sig")
     if not sealed:
         data["seq"] = seq
-        # The line belongs to a tool that promised no type here; an event without a time is better than no event.
+        # The tool that wrote the line promised no type here; an event without a time is better than no event.
         if not isinstance(data.get("ts"), int | float):
             data.pop("ts", None)
     try:
@@ -144,7 +144,7 @@ def decode_line(line: bytes, seq: int) -> Event:
     if event.seq != seq:
         raise BadLineError("sequence")
     if event.__class__ is UnknownEvent:
-        # A copy of the event gets an envelope of its own: carried along, the old one would contradict it.
+        # A copy of the event gets an envelope of its own, which the old one would contradict.
         return UnknownEvent({name: value for name, value in data.items() if name not in ("v", "dur", "crc")})
     return event
 
@@ -152,7 +152,7 @@ def decode_line(line: bytes, seq: int) -> Event:
 def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
     try:
         text = line.decode(encoding)
-        # Unlike `json.loads`, this accepts no blanks in front of the value; those after it are checked below.
+        # Unlike `json.loads`, this accepts no whitespace before the value; whitespace after it is checked below.
         value, end = DECODER.raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise BadLineError("json") from error
@@ -162,7 +162,7 @@ def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
 
 
 def stamp_event(event: Event, seq: int, ts: float) -> Event:
-    """The event with its position in the log."""
+    """The event with its position in the log and its time."""
     if isinstance(event, UnknownEvent):
         return UnknownEvent({**event.data, "seq": seq, "ts": ts})
     return changed(require_event(event), seq=seq, ts=ts)

@@ -78,7 +78,7 @@ else:
     def is_locked(fd: int) -> bool:
         """Whether another handle has the exclusive lock on an open file."""
         try:
-            # Shared, so that two processes that only look do not take each other for a writer.
+            # Shared, so that two processes that only check the lock do not mistake each other for a writer.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -88,7 +88,7 @@ else:
     def wait_for_lock(fd: int) -> None:
         """Wait for the exclusive lock: only for locks held briefly.
 
-        Raises `BlockingIOError` with the holder after half a minute: then it is stopped or hangs.
+        Raises `BlockingIOError`, which names the holder, after half a minute: then that is stopped or hangs.
         """
         _wait(fd, fcntl.LOCK_EX)
 
@@ -163,7 +163,7 @@ def byte_holder(path: Path, byte: int) -> str | None:
 
 
 def _locks_on(info: os.stat_result) -> list[list[str]]:
-    """The words of each lock on a file, see proc_locks(5)."""
+    """The words of each line of /proc/locks about a file, see proc_locks(5)."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             locks = [line.split() for line in file if "->" not in line]  # without those that wait for a lock
@@ -174,7 +174,7 @@ def _locks_on(info: os.stat_result) -> list[list[str]]:
 
 
 def _described(holder: str) -> str:
-    """A process of this machine as an error names it: also whether it is stopped, and what ends that."""
+    """The process of this machine as an error names it: if it is stopped, with the commands that continue or end it."""
     pid = holder.rpartition(" ")[2]
     try:
         stat = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace")

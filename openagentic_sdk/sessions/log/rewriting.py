@@ -22,7 +22,7 @@ from .scan import START
 from .summary_beside import LOST
 from .unsynced import MARK, replace_log
 
-OUTPUTS_NAME = "outputs"  # where tools store what is too long for an event
+OUTPUTS_NAME = "outputs"  # where tools store outputs that are too long for an event
 _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
 
 
@@ -51,7 +51,7 @@ class RewritingFiles(SessionStore):
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         folder = self.session_dir(session_id) / BLOBS_NAME
-        with storage_errors(session_id, "cannot lose a blob"):
+        with storage_errors(session_id, "has a blob that cannot be deleted"):
             # The digests come from events: one that is not a digest could be a path that leads out of the folder.
             for name in filter(DIGEST.fullmatch, digests):
                 with contextlib.suppress(FileNotFoundError):
@@ -61,17 +61,17 @@ class RewritingFiles(SessionStore):
 
     def list_outputs(self, session_id: str) -> Sequence[str]:
         folder = self.session_dir(session_id) / OUTPUTS_NAME
-        with storage_errors(session_id, "kept outputs cannot be listed"):
+        with storage_errors(session_id, "has outputs that cannot be listed"):
             return sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
 
     def read_output(self, session_id: str, name: str) -> bytes:
-        with storage_errors(session_id, f"kept output {name} cannot be read"):
+        with storage_errors(session_id, f"has an output, {name}, that cannot be read"):
             path = self.session_dir(session_id) / OUTPUTS_NAME / name
             with os.fdopen(self._disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW), "rb") as file:
                 return file.read()
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
-        with storage_errors(session_id, "cannot lose a kept output"):
+        with storage_errors(session_id, "has an output that cannot be deleted"):
             for name in set(names) & set(self.list_outputs(session_id)):
                 self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
 

@@ -1,8 +1,8 @@
 """Read a log from its start or from its last durable line, checking each line against the one before.
 
 A reader receives an exact prefix of what was appended. Where the good lines end, there are two cases. Either a crash
-explains it: the last line is unfinished, or unsynced pages came back as zeros, and no later line claims (`dur`) that this
-was on disk; then the log ends there. Or nothing explains it, and `LogCorruptError` gives the position.
+explains the end: the last line is unfinished, or unsynced pages came back as zeros, and no later line claims (`dur`) that
+this was on disk; then the log ends there. Or nothing explains the end, and `LogCorruptError` gives its position.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ START = Position()
 
 @frozen
 class LogEnd:
-    """Where the good lines of a log end. `size` above `position.offset` means that a torn tail follows.
+    """The end of the good lines of a log. `size` above `position.offset` means that a torn tail follows.
 
     `dur` is the highest `seq` that a line claims to be on disk and `durable_offset` the end of that line (0 for none),
     `version` the highest format version among the examined lines.
@@ -76,7 +76,7 @@ class LogEnd:
 
 
 class LogReader:
-    """Iterates over good lines from `position` on. At the end, `position` is the position after the last one.
+    """A reader of the good lines from `position` on. At the end, `position` is the position after the last one.
 
     `session_id` is for the message of `LogCorruptError`.
     """
@@ -88,12 +88,12 @@ class LogReader:
         self._session_id = session_id
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over lines without newlines. Raises `LogCorruptError` unless a crash explains where the log ends."""
+        """Yield lines without newlines. Raises `LogCorruptError` unless a crash explains where the log ends."""
         for block in self.blocks():
             yield from split_lines(block)
 
     def events(self, after_seq: int = 0) -> Iterator[Event]:
-        """Iterate over the lines' events after `after_seq`. Raises like `__iter__`, and for a line that is not an event."""
+        """Yield the lines' events after `after_seq`. Raises like `__iter__`, and for a line that is not an event."""
         seq = self.position.seq
         try:
             for line in self:
@@ -105,7 +105,7 @@ class LogReader:
             raise LogCorruptError(self._session_id, seq, offset, bad.kind) from bad
 
     def blocks(self) -> Iterator[bytes]:
-        """Iterate over blocks of good lines with their newlines, except possibly the log's last. Raises like `__iter__`."""
+        """Yield blocks of good lines with their newlines, except possibly the log's last one. Raises like `__iter__`."""
         while True:
             before = self.position
             try:
@@ -141,7 +141,7 @@ class LogReader:
             yield line + b"\n"
 
     def _unfinished_line(self, line: bytes) -> Iterator[bytes]:
-        """Accept a last line that lacks only its newline; leave anything else after `position`."""
+        """Yield a last line that lacks only its newline; leave anything else after `position`."""
         # After a power failure a file may be longer than what reached the disk; the rest reads as zeros.
         line = line.rstrip(b"\0")
         here = self.position
@@ -174,7 +174,7 @@ class LogReader:
     def _check_form(self, line: bytes, kind: str) -> None:
         """Raise for a file whose first line does not begin like a log's, or that contains other data: no crash causes that.
 
-        What is too short to contain an event in any form is left to be moved aside.
+        A tail that is too short to contain an event in any form is left to be moved aside.
         """
         begins = line.startswith(b'{"'[: len(line)]) or not line[:SECTOR_BYTES].strip(b"\0")
         holds_others = b"\0" not in line and HEAD_PATTERN.search(line, 1)
@@ -229,7 +229,7 @@ def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Posit
 
 
 def find_seq(disk: Disk, fd: int, seq: int) -> Position:
-    """The position after line `seq`, or after an earlier line: a near one, unless nothing claims that it is on disk."""
+    """The position after line `seq` or an earlier one: a near one if `seq` is in the last MiB or claimed to be on disk."""
     size = disk.fstat(fd).st_size
     window_bytes = _FIRST_WINDOW_BYTES
     while seq > 0 and window_bytes <= _NEAR_BYTES:
@@ -247,7 +247,7 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
 
 
 def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position:
-    """The position after a line not far before `seq`, found by bisection; the start if its numbers do not increase."""
+    """The position after a line not far before `seq`, found by bisection; the start if the numbers do not increase."""
     nearest, low, high = START, 0, size
     while high - low > _FIRST_WINDOW_BYTES:
         middle = (low + high) // 2
@@ -266,7 +266,7 @@ def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position
 
 
 def _line_behind(disk: Disk, fd: int, offset: int, end: int) -> Position | None:
-    """The position after the first complete line that begins after `offset`; None if no such line begins before `end`."""
+    """The position after the first line that begins after `offset`; None if it is damaged or does not end before `end`."""
     window_bytes = _FIRST_WINDOW_BYTES
     while True:
         window = read_range(disk, fd, offset, min(end, offset + window_bytes))

@@ -37,7 +37,7 @@ class SummaryBeside:
         return next((summary for summary in looks if summary), None)
 
     def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
-        """The summary of the whole open log, folded on from the stored one, otherwise from the start; `keep` stores it.
+        """The summary of the whole open log, continued from the stored one if possible; with `keep`, it is stored.
 
         A stored one that disagrees with the log is left in place, as evidence of what the log lost.
         """
@@ -62,7 +62,7 @@ class SummaryBeside:
         return fresh.summary
 
     def is_hole(self, fd: int, end: Position) -> bool:
-        """Whether zeros end there: a power cut may leave a log its length without its last page, and the summary whole."""
+        """Whether zeros end there: a power cut may spare the summary and the log's length, but not the log's last page."""
         self._disk.lseek(fd, max(0, end.offset - 1), os.SEEK_SET)
         return self._disk.read(fd, 1) == b"\0"
 
@@ -71,7 +71,7 @@ class SummaryBeside:
         stored_summary = self.kept()
         size = path_in(self._folder, LOG_NAME).stat().st_size
         if not (stored_summary and fresh.position.offset <= stored_summary.position.offset <= size):
-            # Atomic but not synced: a lost cache costs a fold, a mixed one would fail its checksum and cost the same.
+            # Atomic but not synced: a lost cache costs a fold, a damaged one would fail its checksum and cost the same.
             write_durably(self._disk, path_in(self._folder, SUMMARY_NAME), fresh.to_json(), sync=False)
 
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:

@@ -42,7 +42,7 @@ class KeptSummary:
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
-        """Parse this version's `to_json`, followed only by blanks; None for anything else."""
+        """Parse the output of this version's `to_json`; trailing whitespace is allowed. None for anything else."""
         body, _, seal = text.rstrip().rpartition(b',"check":')
         try:
             data = loads_json(text) if seal == b'"%08x"}' % crc32(body) else None
@@ -66,8 +66,8 @@ FindSummary = Callable[[Position], tuple[int, KeptSummary] | None]
 class SummaryFile:
     """The summary beside a log that has a writer and now ends at `end`.
 
-    `find` opens it for writing and returns its contents for such an end; None if it cannot be continued. It is a cache: if
-    it cannot be written it is left as it is, and the next list folds the rest.
+    `find` opens it for writing and returns its descriptor and contents; None if it cannot be continued to that end. It is a
+    cache: if it cannot be written it is left as it is, and the next list folds the rest.
     """
 
     def __init__(self, find: FindSummary, end: Position) -> None:
@@ -86,7 +86,7 @@ class SummaryFile:
         # state between.
         self._room = os.fstat(self._fd).st_size
         self._summary, self._counters = stored_summary.summary, _counters(stored_summary.summary)
-        # Not certain to be in the file before the first append has written them.
+        # 0: what the file contains is certain only after the first append has written it.
         self._head_bytes = self._sums_bytes = self._head_crc = self._sums_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
@@ -131,7 +131,7 @@ class SummaryFile:
             self._sums_bytes, self._sums_crc = len(sums), crc32(sums, self._head_crc)
             text = b"%b%b%b" % (head, sums, _tail_text(offset, crc, self._counters, self._sums_crc))
             self._room = max(self._room, at + len(text))
-            # Overwrite the rest of a longer text with blanks.
+            # Overwrite the rest of a longer text with spaces.
             os.pwrite(self._fd, text.ljust(self._room - at), at)
         except (OSError, SessionError, InvalidEventError):
             # The events are stored anyway: no error here may make their append look like a failure.
@@ -145,7 +145,7 @@ class SummaryFile:
                 os.close(fd)
 
 
-# The fields in the tail, and the text between head and tail; the head contains neither.
+# The fields in the tail, and those between head and tail; the head contains neither.
 _COUNTERS = ("updated",)
 _SUMS = ("tokens", "cost_usd", "spent")
 _in_head = itemgetter(*(name for name in SUMMARY_FIELDS if name not in ("events", *_COUNTERS, *_SUMS)))

@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
     """Mark an open log with `size` good bytes, so that no later sync of it is trusted.
 
-    The mark must outlive this process, but not the operating system: whatever a later one reads comes from the disk.
+    The mark must outlive this process, but not the operating system: after a reboot, whatever is read comes from the disk.
     """
     info = os.fstat(fd)
     DISTRUSTED.add((info.st_dev, info.st_ino))
@@ -42,7 +42,7 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
 
 
 def marked_size(log_name: str, names: Iterable[str]) -> int | None:
-    """The size of the log according to the marks among the `names` of a folder; None without a mark."""
+    """The size of the log according to the marks among the `names` of a folder; None if there are none."""
     sizes = [name.removeprefix(log_name + MARK) for name in names if name.startswith(log_name + MARK)]
     # A name that anybody can create must not stop the session from being opened: an invalid size counts as 0.
     return max((int(size) if size.isdecimal() else 0 for size in sizes), default=None)
@@ -57,7 +57,7 @@ def remove_marks(disk: Disk, path: Path, names: Iterable[str]) -> None:
 
 
 def renew_log(disk: Disk, fd: int, path: Path) -> int:
-    """Copy the contents of an open, locked log to a new, synced file that replaces it; return that one, open and locked.
+    """Copy the contents of an open, locked log to a new, synced file that replaces it; return the new file, open and locked.
 
     Until this has returned, the mark is kept, and a second attempt starts over.
     """
@@ -71,7 +71,7 @@ def renew_log(disk: Disk, fd: int, path: Path) -> int:
 def replace_log(
     disk: Disk, path: Path, blocks: Iterable[bytes], *, mode: int = 0o600, stale: Sequence[Path] = ()
 ) -> int:
-    """Let a new, synced file replace a log whose lock the caller holds; return it, open and locked.
+    """Replace a log, whose lock the caller holds, with a new, synced file; return that file, open and locked.
 
     `stale` are caches of the old log, which are removed first. Raises `OSError`.
     """

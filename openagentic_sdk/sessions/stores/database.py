@@ -1,4 +1,4 @@
-"""The common base of stores in databases: a session is a row with the end of its log, and events in pages."""
+"""The common base of stores in databases: a session is a row with the end of its log, and events read in pages."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _PAGE_ROWS = 100
 class SessionRow:
     """A session's row: `key` is its database key, `metadata` is JSON, `head` is the end of its log.
 
-    `revision` increases with each change of the metadata, `epoch` with each writer; `holder` is the current one, whose
-    lease has `lease_left_s` seconds left. Lists are in the order of `touched`, to which each write assigns the highest
-    value.
+    `revision` increases with each change of the metadata, `epoch` with each writer; `holder` names the process that holds
+    the session, whose lease has `lease_left_s` seconds left. Lists are in the order of `touched`, to which each write
+    assigns the highest value.
     """
 
     key: Any
@@ -82,7 +82,7 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
-        """In one step, replace these events' texts and the head, and delete the checkpoint. Raises `LeaseLostError`."""
+        """Replace these events' texts and the head, and delete the checkpoint, in one step. Raises `LeaseLostError`."""
 
     @abstractmethod
     def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
@@ -165,7 +165,7 @@ class DatabaseStore(SessionStore):
     def _shown_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]]
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Implements `_rows_behind` with the rows returned by `page(before=, limit=)`."""
+        """Implement `_rows_behind` with the rows returned by `page(before=, limit=)`."""
         before = None if after is None else after[0]
         while rows := list(page(before=before, limit=_PAGE_ROWS)):
             for at in rows:
@@ -199,7 +199,7 @@ def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:
 def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> list[SearchHit]:
     """The hits of a word index, given as the session's id, `seq` and JSON.
 
-    Damaged events are skipped, and those that no longer contain the words: erased since they were indexed.
+    Damaged events are skipped, and so are those that no longer contain the words, since these were erased.
     """
     hits: list[SearchHit] = []
     for session_id, seq, text in rows:
@@ -209,7 +209,7 @@ def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> l
 
 
 def text_key(text: str | None) -> str:
-    """A key for a string of any length and characters, usable on a server."""
+    """A short ASCII key, usable on any server, for a string of any length and characters."""
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 

@@ -1,9 +1,9 @@
 """Sums over families of sessions, kept up to date beside an index: a family is a session with the sessions of its subagents.
 
-A caller's fold turns the summaries of one family into named cells; here are the sums of all families' cells. If a session
-changes, the cells of its family are subtracted, folded again and added, so a report costs what has changed since the last
-one. Numbers are added as integers, which makes that exact. Each index marks what has changed by means that also work for
-older versions.
+A caller's fold turns the summaries of one family into named cells; this module keeps the sums of all families' cells. If a
+session changes, the cells of its family are subtracted, folded again and added, so a report costs what has changed since the
+last one. Numbers are added as integers, which makes that exact. Each index marks changed sessions, by means that also notice
+changes by older versions.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ..folds.summary import SUMMARY_VERSION, SessionSummary, failed_summary
 if TYPE_CHECKING:
     import sqlite3
 
-# What a cell counts: the kind of row, a name, and a day since 1970.
+# The name of a cell: the kind of row, a name, and a day, counted from the start of 1970.
 CellName = tuple[str, str, int]
 Cells = Mapping[CellName, Sequence[float]]
-# What was changed, in the form that a trigger of SQLite stores.
+# The identity of a changed session, in the form that an SQLite trigger stores.
 Mark = str | int
-# The unit of added numbers: nothing that is shown is rounded to more.
+# Numbers are added as integer multiples of 1 / _UNIT, which is finer than anything shown.
 _UNIT = 10**15
 # The version of the stored form.
 _FORMAT = "2"
-# How often a report begins again because another version began anew.
+# How often a report starts over because a process of another version did.
 _ATTEMPTS = 3
 # The stored parts: the root of each session, the sessions and cells of each root, and the sums of a kind.
 ROOT, FAMILY, SUM = "root", "family", "sum:"
@@ -50,7 +50,7 @@ class FamilyFold:
 
 @frozen
 class FamilyChange:
-    """One change of what is stored: for each part, the new values by name; None deletes one.
+    """One change to the stored parts: for each, the new values by name; None deletes a value.
 
     `counted` are the ids whose marks are removed, each with the value of its mark; `again` are the ids to mark.
     """
@@ -61,9 +61,9 @@ class FamilyChange:
 
 
 class FamilyTable(ABC):
-    """Where the sums of a store are, and what the algorithm asks of its sessions."""
+    """The storage for the sums of a store, and the queries that the algorithm makes about its sessions."""
 
-    # Sessions per change: others wait for it.
+    # The most sessions per change, for which other processes wait.
     step_sessions: ClassVar[int] = 64
     _version: str | None = None
 
@@ -74,10 +74,10 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def _begin(self, version: str) -> None:
-        """Implements `prepare`."""
+        """Implement `prepare`."""
 
     def _is_ours(self, version: str | None) -> bool:
-        """Whether what is stored, with this version, is as prepared, or may be read if nothing was."""
+        """Whether sums of this version are usable: it was prepared or, if no version was, has this format."""
         if self._version is not None:
             return version == self._version
         return version is not None and version.startswith(f"{_FORMAT}.")
@@ -88,9 +88,8 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def changing(self) -> AbstractContextManager[bool]:
-        """Around one change, from its first read: `store` detects if another process stored something since.
-
-        False if what is stored has another version.
+        """Make one change during the block, beginning with its first read: `store` detects what another process stored
+        since. Yields False if the stored sums have another version.
         """
 
     @abstractmethod
@@ -99,7 +98,7 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def read_whole(self, parts: Sequence[str]) -> Mapping[str, Collection[str]] | None:
-        """All values of these parts, of one moment; None if what is stored has another version."""
+        """All values of these parts at one moment; None if the stored sums have another version."""
 
     @abstractmethod
     def summaries(self, ids: Collection[str]) -> dict[str, SessionSummary | None]:
@@ -107,11 +106,11 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def children(self, ids: Collection[str]) -> set[str]:
-        """The ids of the sessions that their Task calls started."""
+        """The ids of the sessions that Task calls of these sessions started."""
 
     @abstractmethod
     def store(self, change: FamilyChange) -> bool:
-        """Apply the change as a whole; False, and nothing is stored, if another process was faster."""
+        """Apply the change as a whole; return False, and store nothing, if another process was faster."""
 
 
 class SumsFamilies(ABC):
@@ -125,7 +124,7 @@ class SumsFamilies(ABC):
 def sum_families(
     table: FamilyTable, fold: FamilyFold, kinds: Sequence[str], progress: Progress | None = None
 ) -> Cells | None:
-    """The sums of the cells of these kinds, after counting what has changed; None if other versions prevent it."""
+    """Count what has changed, and return the sums of the cells of these kinds; None if other versions prevent that."""
     for _ in range(_ATTEMPTS):
         table.prepare(f"{_FORMAT}.{SUMMARY_VERSION}.{fold.version}")
         marks = list(table.marked().items())
@@ -146,7 +145,7 @@ def sum_families(
 
 
 def forget_family(table: FamilyTable, session_id: str) -> None:
-    """Remove the cells of the session's family; whoever reads sums next counts the rest of it again."""
+    """Remove the cells of the session's family; the next report counts the rest of the family again."""
     while True:
         with table.changing() as is_ours:
             roots = set(table.read(ROOT, [session_id]).values()) if is_ours else set()
@@ -164,7 +163,7 @@ _Family = tuple[Sequence[str], Cells]
 
 
 def _count(table: FamilyTable, fold: FamilyFold, marks: Mapping[str, Any]) -> bool:
-    """Count the families to which these sessions belong and belonged; False if another version began anew."""
+    """Count the families to which these sessions belong or belonged; return False if another version started over."""
     while True:
         with table.changing() as is_ours:
             if not is_ours:
@@ -216,8 +215,8 @@ def _parent_of(row: SessionSummary | None) -> str | None:
 
 
 def _root_of(name: str, rows: Mapping[str, SessionSummary | None]) -> str:
-    """The session at the root of a chain of subagents, or the first one if the chain is a circle, as only forged data
-    can be.
+    """The session at the root of a chain of subagents; in a cycle, which only forged data contains, the one with the
+    smallest id.
     """
     seen = list[str]()
     while (parent := _parent_of(rows[name])) is not None and rows[parent] is not None:
@@ -269,7 +268,7 @@ def _dumps(family: _Family) -> str:
 
 # --- in the index of a store in files or SQLite ----------------------------------------------------------------------
 
-# Also those of format 1.
+# The tables to drop, including those of format 1.
 _DROPPED = ("families", "family_cells", "sums", "uncounted", "counted_as")
 _TABLES = (
     "CREATE TABLE families (id TEXT PRIMARY KEY, mark, root TEXT NOT NULL) WITHOUT ROWID",
@@ -281,10 +280,10 @@ _TABLES = (
 
 
 class IndexFamilies(FamilyTable):
-    """The sums in the index `db`, whose triggers mark what has changed.
+    """The sums in the index `db`, whose triggers mark changed sessions.
 
-    `marking` are the statements that create the triggers and mark all sessions. `mark_of` returns the mark of a session by
-    its id, and `id_of` its id by the mark, both None if it was deleted; `children_of` returns ids. `describe` returns a
+    `marking` contains the statements that create the triggers and mark all sessions. `mark_of` returns the mark of a session
+    by its id, and `id_of` its id by the mark, both None if it was deleted; `children_of` returns ids. `describe` returns a
     summary, or raises `SessionNotFoundError`.
     """
 
@@ -368,7 +367,7 @@ class IndexFamilies(FamilyTable):
         return values
 
     def summaries(self, ids: Collection[str]) -> dict[str, SessionSummary | None]:
-        # The mark first: whoever deletes the session afterwards marks it so that its row here is found.
+        # The mark is read first: a deletion after that marks the session again, and its row here is found.
         return {name: None if self._mark_of(name) is None else summary_or_error(self._describe, name) for name in ids}
 
     def children(self, ids: Collection[str]) -> set[str]:
@@ -393,7 +392,7 @@ class IndexFamilies(FamilyTable):
         return True
 
     def forget(self, session_id: str) -> None:
-        """In a transaction, remove the session's family."""
+        """Remove the session's family. Call it inside a transaction."""
         if any(map(self._is_ours, self._versions())):
             forget_family(self, session_id)
         else:

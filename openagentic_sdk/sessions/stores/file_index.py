@@ -1,4 +1,4 @@
-"""An index of a folder of sessions, in an SQLite file beside them: their order, what lists filter by, and their words.
+"""An index of a folder of sessions, in an SQLite file beside them: their order, the fields that lists filter by, and words.
 
 It is a cache that may be deleted at any time, and no result relies on it alone. It checks the sessions in its results again
 before a list shows them, and detects changes in three ways. Whoever creates or changes a session, or locks it to write to
@@ -43,7 +43,7 @@ LEAST_SESSIONS = 1_000
 # Up to this number, the names are compared whenever the folder has changed.
 FEW_SESSIONS = 20_000
 LOGS_EVERY_S = 60.0
-# Comparing takes at most one part in SHARE of the time of a process that only lists.
+# Comparing takes at most 1 / SHARE of the time of a process that only lists.
 SHARE = 20
 BUSY_S = 2.0
 LOOKS = 3
@@ -76,7 +76,7 @@ _FIND = (
     "SELECT id, found.rowid & 4294967295 FROM found JOIN rows ON key = found.rowid >> 32 "
     "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
 )
-# What has changed since it was counted in `IndexFamilies`.
+# Statements that mark what has changed since `IndexFamilies` counted it.
 _MARKING = (
     "DROP TRIGGER IF EXISTS rows_described",
     "DROP TRIGGER IF EXISTS rows_deleted",
@@ -152,9 +152,9 @@ class FileIndex:
         describe: Callable[..., Any],
         progress: Progress | None = None,
     ) -> list[tuple[int, list[str]]] | None:
-        """Ids by the times of their logs, latest first, none later than `most`; None if the index is unusable.
+        """The latest `count` times of logs, none after `most`, each with its ids; None if the index is unusable.
 
-        With `cwd` or `query`, only those that may match; `describe` returns the summary of a session.
+        With `cwd` or `query`, only ids that may match; `describe` returns the summary of a session.
         """
         trigrams = trigram_query(query)
         conditions: list[str] = []
@@ -189,7 +189,7 @@ class FileIndex:
     def children(
         self, session_id: str, describe: Callable[..., Any], progress: Progress | None = None
     ) -> list[str] | None:
-        """The ids of the sessions started by its Task calls; None if the index is unusable."""
+        """The ids of the sessions started by this session's Task calls; None if the index is unusable."""
 
         def ask(db: sqlite3.Connection) -> list[tuple[str, int]]:
             self._describe(db, describe, progress)
@@ -200,7 +200,7 @@ class FileIndex:
         return None if rows is None else [row[0] for row in rows]
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
-        """The ids and `seq` of events that contain every word, newest session first; None without an index."""
+        """The ids and `seq` of events that contain every word, newest session first; None if the index is unusable."""
         values = (" ".join(f'"{word}"*' for word in words), None if tenant is None else dumps_json(tenant or None))
         matches: list[tuple[str, int]] | None = self._using(
             lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
@@ -236,7 +236,7 @@ class FileIndex:
     def read_all(
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None
     ) -> bool:
-        """Add the words of all events that are not indexed yet; False if the index is unusable."""
+        """Add the words of all events that are not indexed yet; return False if the index is unusable."""
         command = "SELECT key, id, seq, undescribed FROM rows WHERE unread AND size >= 0 LIMIT 64"
 
         def work(db: sqlite3.Connection) -> bool:
@@ -464,7 +464,7 @@ def list_logs(sessions: Path, log_name: str) -> dict[str, FileLook]:
 
 
 def _may_be_id(name: str) -> bool:
-    """A cheap necessary condition for an id; whoever shows a session checks it completely."""
+    """Whether a name may be an id: a cheap check, since ids are checked completely before a session is shown."""
     return name.isascii() and name[0] != "."
 
 

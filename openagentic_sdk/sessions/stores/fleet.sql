@@ -1,9 +1,9 @@
--- The tables of a fleet, in words that Postgres and SQLite both understand. Times are seconds since 1970.
+-- The tables of a fleet, in SQL that both Postgres and SQLite accept. Times are seconds since 1970.
 
--- `body` is JSON: the prompt, and what the client wished. `rank` is the priority with the age in it: a minute of
--- waiting is worth one priority. `claim` names one claim, so that it is known when its answer was lost; `fence` rises
--- with each. `lost_owner` held the run before the one who has it now, and did not end it; `steals` counts those. What
--- a run used is set at its end; `reserved_usd` and `settled_usd` are what it holds of its tenant's budget, and has
+-- `body` is JSON: the prompt, and the client's wishes. `rank` combines priority and age: each minute of waiting counts as
+-- one level of priority. `claim` identifies one claim, so that it is recognized if its answer was lost; `fence` increases
+-- with each claim. `lost_owner` is the previous owner, which did not end the run; `steals` counts such owners. The usage is
+-- set at the end of a run; `reserved_usd` and `settled_usd` are the amounts that it holds of its tenant's budget, and has
 -- taken from it.
 CREATE TABLE openagentic_runs (
     id {id},
@@ -46,7 +46,7 @@ CREATE TABLE openagentic_runs (
     UNIQUE (tenant, request_id)
 ){storage};
 
--- The first run of each tenant, queue and agent is found by jumps along this one, however many wait behind it.
+-- The first run of each tenant, queue and agent is found by jumps along this index, however many wait behind it.
 CREATE INDEX openagentic_runs_queued ON openagentic_runs (tenant, queue, agent, rank DESC, id) WHERE state = 'queued';
 
 CREATE INDEX openagentic_runs_busy ON openagentic_runs (tenant, queue, agent) WHERE state = 'running';
@@ -73,7 +73,7 @@ CREATE TABLE openagentic_budgets (
     reserved_usd double precision NOT NULL
 );
 
--- A bucket for each key of a provider; without a rate, only how long it is left alone.
+-- A rate-limit bucket for each key of a provider; without rates, only the time until which the key is not used.
 CREATE TABLE openagentic_rates (
     name text PRIMARY KEY,
     requests_per_minute double precision,

@@ -26,12 +26,13 @@ from ..log.lock import LeaseFile, living_holder
 
 LEASE_S = 15.0
 BEAT_S = LEASE_S / 3
-# How many releases are repeated after a restart of the server: more than one process makes within the seconds that it loses.
+# How many releases are repeated after a restart of the server: more than a process makes in the seconds whose writes the
+# server may lose.
 RELEASES = 1000
 
 
 class Holder:
-    """One process. `renew(name)` extends its lease on the server to `LEASE_S` from now.
+    """A process as a holder of sessions. `renew(name)` extends its lease on the server to `LEASE_S` from now.
 
     The heartbeat is a thread that runs while the process holds a session, so neither a busy event loop nor a long tool lets
     the lease expire.
@@ -57,15 +58,15 @@ class Holder:
     def claim(self, key: Any, epoch: int) -> bool | None:
         """Announce that this process will hold the session `key` at that epoch; its lease runs from before that.
 
-        On the server all its threads have the same name: returns None until another thread that announced the same called
-        `claimed`, and False if one holds it. Then only a claim that changes the row is ours: a server that lost its last
-        second gives an epoch again.
+        All threads of a process have the same name on the server. Returns None while another thread makes the same claim,
+        until it calls `claimed`; False if one has made it; otherwise True. After False, only a claim that changes the row is
+        ours: a server that lost its last second may assign an epoch again.
         """
         with self._guard:
             if time.monotonic() - self._renewed > BEAT_S:
                 self._beat()
             if not self._beating:
-                # First: if no thread can start, nothing is claimed that nobody would renew.
+                # First: if no thread can start, nothing must be claimed, since nobody would renew it.
                 start_daemon(self._run, "openagentic-lease")
                 self._beating = True
             if (key, epoch) in self._claiming:

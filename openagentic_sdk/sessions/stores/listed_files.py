@@ -43,14 +43,14 @@ class ListedFiles(SumsFamilies, MessageFiles):
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None, asks_index: bool = True
     ) -> Iterator[tuple[Callable[[], Place], str]]:
-        """Ids by the time of the last write, found lazily; from an index, only those that may match.
+        """Yield ids by the time of the last write, latest first, lazily; from an index, only those that may match.
 
-        The resolution of file times is milliseconds: within the same time, the time of the last event decides.
+        File times have a resolution of milliseconds: among equal ones, the time of the last event decides.
         """
         most = None if after is None else int(after[0])
         for tick, ids in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
             names = [name for name in ids if is_session_id(name)]
-            # Alone in its millisecond: its place in the order is certain without opening the log.
+            # No other log has this time: its place in the order is certain without opening it.
             if len(names) == 1 and (after is None or tick < after[0]):
                 yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
                 continue
@@ -61,7 +61,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
     def _by_time(
         self, most: int | None, query: str, cwd: str | None, *, asks_index: bool
     ) -> Iterator[tuple[int, list[str]]]:
-        """Names by the time of the last write to their logs, none later than `most`; from an index, those that may match."""
+        """Yield the times of last writes, none after `most`, each with its sessions; from an index, those that may match."""
         count = FIRST_TIMES
         while asks_index and self._index.exists:
             # Read the newest first: a common word occurs there, which costs less than finding every session with it.
@@ -106,7 +106,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
         return self._index.sums(fold, kinds, self.kept_summary, progress) if self._has_index() else None
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
-        """Implements `search`.
+        """Implement `search`.
 
         For many sessions, a full text index is updated first and then queried: the first search reads every log.
         """
@@ -144,7 +144,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
 
 @contextlib.contextmanager
 def listing_errors(folder: Path) -> Iterator[None]:
-    """Convert errors of the system to a `StorageError` about a list."""
+    """Convert an `OSError` in the block to a `StorageError` about a list of sessions."""
     try:
         yield
     except OSError as error:

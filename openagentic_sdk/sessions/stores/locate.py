@@ -30,9 +30,9 @@ def open_store(url: str | None = None) -> SessionStore:
     """Open the store named by `url`, or by `OPENAGENTIC_SDK_STORE` if it is `None`.
 
     The default is files in `OPENAGENTIC_SDK_HOME`, otherwise in `~/.openagentic-sdk`. A name that begins with `/`, `~` or
-    `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and
-    SQLite accept `?durability=flush|barrier|fsync`, Postgres and Redis `?patience_s=SECONDS`. Nothing is connected or
-    created yet. Raises `OptionsError`.
+    `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files,
+    SQLite and Redis accept `?durability=flush|barrier|fsync`, Postgres and Redis `?patience_s=SECONDS`, Redis
+    `?prefix=NAME`. Nothing is connected or created yet. Raises `OptionsError`.
     """
     check_settings({"url": url}, {"url": or_none(TEXT)})
     url = url or os.environ.get(ENVIRONMENT_NAME)
@@ -49,7 +49,7 @@ def open_store(url: str | None = None) -> SessionStore:
 
 
 def without_user(url: str) -> str:
-    """The URL to show: without the name and password of a user, whatever else is wrong with it."""
+    """The URL to show to people: without user name and password, whatever else is wrong with it."""
     scheme, _, rest = url.partition(":")
     slashes = "//" if rest.startswith("//") else ""
     # After the last @: a password with an unescaped one must not be shown in part.
@@ -71,12 +71,12 @@ def _open_file(url: str) -> SessionStore:
 
 def _open_sqlite(url: str) -> SessionStore:
     path, durability = _path_and_durability(url)
-    # The form of other programs, with the slashes of an absolute path.
+    # Other programs write `sqlite:///:memory:`, with the slashes of an absolute path.
     return _load("sqlite", "SqliteSessionStore")(":memory:" if path.name == ":memory:" else path, durability=durability)
 
 
 def _open_server(url: str, module: str, name: str) -> SessionStore:
-    """Open a store on a server, with the setting that both have and their drivers do not."""
+    """Open a store on a server, with `patience_s`, which both stores accept and their drivers do not."""
     address, _, query = url.partition("?")
     settings = [each for each in query.split("&") if each]
     waits = [each.partition("=")[2] for each in settings if each.startswith("patience_s=")]

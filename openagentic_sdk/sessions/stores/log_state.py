@@ -1,4 +1,4 @@
-"""The end of a log, as a database stores it beside the log: the summary, and two counters that are always right.
+"""The end of a log, as a database stores it beside the log: the summary, and two counters that are always correct.
 
 A summary written by another version of the fold is not used; then only id and counters of a head are reliable, and the row
 is folded again when a list shows it.
@@ -17,7 +17,7 @@ from ..folds.summary import SessionSummary, fold_session_summary, start_summary,
 
 @frozen
 class LogHead:
-    """`summary.events` is the `seq` of the last event; `is_kept` is true if the rest of the summary is right, too."""
+    """The end of a log. `summary.events` is the last event's `seq`; `is_kept` is true if the rest is also up to date."""
 
     summary: SessionSummary
     is_kept: bool = True
@@ -44,7 +44,7 @@ class LogHead:
         return LogHead(fold_session_summary(self.summary, events), self.is_kept)
 
     def to_json(self) -> str | None:
-        """The summary to store; None if it is not right."""
+        """The summary to store; None if it is not up to date."""
         return dumps_json(summary_to_dict(self.summary)) if self.is_kept else None
 
 
@@ -103,8 +103,8 @@ def copied_head(
 ) -> LogHead:
     """The head of a copy that ends at `at_seq`, whose last event set the row's time to `updated`.
 
-    Only that of a complete copy is known immediately; folding part of a long log would delay the copy. Neither is that of a
-    copy whose metadata name another folder, model, agent or tags than the source's: events may override them.
+    It is known immediately only for a complete copy, since folding part of a long log would delay the copy, and only if the
+    copy's metadata names the same folder, model, agent and tags as the source's: events may override these.
     """
     if at_seq == 0:
         return LogHead(start)

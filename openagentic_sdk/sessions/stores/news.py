@@ -1,4 +1,4 @@
-"""The waiters for events of sessions in this process: one listener is notified, and polls, for all of them.
+"""The waiters of this process for events of sessions: one listener is notified, and polls, for all of them.
 
 A writer notifies only the processes that follow its session. A notification is a hint that may get lost; every `POLL_S` the
 listener queries the ends of all followed sessions at once, and more often if a server cannot notify.
@@ -71,9 +71,9 @@ class News:
         self._running = False
 
     def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
-        """Wait for sessions to get an event after the known one, or a message above that number; return them.
+        """Wait until sessions have an event after the known one, or a message after `messages_after`.
 
-        Each comes with whether it still exists. Returns none on timeout.
+        Returns their ids, each with whether the session still exists; none on timeout.
         """
         deadline = time.monotonic() + timeout_s
         entries: dict[str, _NewsWaiters] = {}
@@ -157,7 +157,7 @@ class News:
         self._end(listener)
 
     def _followed_ids(self) -> list[str]:
-        """The sessions that are, or just were, followed; none stops the listener."""
+        """The sessions that are followed, or were just now; if there are none, the listener stops."""
         now = time.monotonic()
         with self._changed:
             for name, entry in list(self._followed.items()):
@@ -169,7 +169,7 @@ class News:
     def _ask_again(self) -> None:
         soon = time.monotonic() + FOLLOW_S / 2
         with self._changed:
-            # Half the time before it ends, so that one failed attempt does not lose notifications.
+            # Renewed when half the time is left, so that one failed attempt does not lose notifications.
             due = [name for name, entry in self._followed.items() if 0 < entry.asked_until < soon]
         if due:
             self._source.follow(due, self._channel, FOLLOW_S)

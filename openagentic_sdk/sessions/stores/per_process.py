@@ -16,7 +16,7 @@ class Shared(Protocol):
     users: int
 
     def close(self) -> None:
-        """Close it after its last user has left."""
+        """Close the resource, after its last user has left."""
 
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class PerProcess(Generic[T]):
         self._guards: dict[int, threading.Lock] = {}
 
     def get(self) -> T:
-        """This process's value."""
+        """Return this process's value, created on first use."""
         pid = os.getpid()
         if pid not in self._values:
             # The parent's lock may be held by a thread that does not exist in the child.
@@ -59,7 +59,7 @@ class SharedByName(Generic[S]):
         self._guard: PerProcess[threading.Lock] = PerProcess(threading.Lock)
 
     def join(self, *name: Any) -> S:
-        """The resource of that name, for one more store."""
+        """Return the resource of that name, for one more store."""
         with self._guard.get():
             shared = self._shared_values.get().get(name) or self._make(*name)
             self._shared_values.get()[name] = shared
@@ -67,7 +67,7 @@ class SharedByName(Generic[S]):
             return shared
 
     def leave(self, shared: S) -> None:
-        """Record that a store that used it has been closed."""
+        """Record that a store that used the resource has been closed; after the last one, close the resource."""
         with self._guard.get():
             shared.users -= 1
             if shared.users > 0:
@@ -79,7 +79,7 @@ class SharedByName(Generic[S]):
 
 
 def check_own(session_id: str, pid: int) -> None:
-    """Refuse to append with a writer of another process."""
+    """Raise `StorageError` for an append with a writer of another process."""
     if pid != os.getpid():
         raise StorageError(
             f"this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the "
@@ -89,6 +89,6 @@ def check_own(session_id: str, pid: int) -> None:
 
 
 def check_open(session_id: str, is_open: bool) -> None:
-    """Refuse to append with a closed writer."""
+    """Raise `StorageError` for an append with a closed writer."""
     if not is_open:
         raise StorageError("this writer is closed: open the session again", session_id=session_id)

@@ -1,8 +1,8 @@
 """The common base of stores on servers: writer exclusion, and exactly-once appends even if answers are lost.
 
 Nothing is held on the server while a run waits: a session's row names its holder, and each append is one step that only
-takes effect for its writer's epoch and the expected `seq`. If an answer is lost, nobody knows whether the step took effect;
-then the log is compared, word for word, with what was sent.
+takes effect for its writer's epoch and the expected `seq`. If an answer is lost, it is uncertain whether the step took
+effect; then the log is compared, word for word, with what was sent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     @property
     def _server(self) -> S:
-        """This process's handle of the server."""
+        """The server, as shared by the stores of this process."""
         return self._joined.get()
 
     def _wait_for_server(self, patience_s: float | None) -> None:
@@ -115,7 +115,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     @abstractmethod
     def _event_rows_on(self, db: Any, at: SessionRow, after_seq: int, size: int) -> list[tuple[int, str]]:
-        """`seq` and JSON of the next events."""
+        """The `seq` and the JSON of each of the next events."""
 
     @abstractmethod
     def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
@@ -171,7 +171,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         raise SessionLockedError(session_id, "another run of this process")
 
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
-        """The writer after that position; None if another writer was faster."""
+        """Become the writer after that position; return None if another writer was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         # Before the server is asked: the heartbeat must already run if the claim takes effect and its answer is lost.
         is_new = holder.claim(at.key, epoch)
@@ -208,8 +208,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         if not at.holder or at.lease_left_s <= 0:
             return None
         holder = self._server.holder
-        # Its own lease says nothing about this process's own claims: it may have a claim without a writer, whose answer
-        # was lost.
+        # A valid lease does not prove that this process has a writer: the answer to its claim may have been lost.
         if at.holder == holder.name:
             is_ours = holder.holds(at.key, at.epoch)
             return SessionLockedError(at.id, "another run of this process") if is_ours else None
@@ -223,7 +222,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     def _release_unused(self, at: SessionRow) -> None:
         """Release a claim that nobody uses, if it took effect: a later one of this process may have the same epoch."""
         with suppress(SessionNotFoundError):
-            # First, because a later claim would still be announced.
+            # Read before `holds` is called: a later claim that this row shows is announced by then.
             took_effect = self._position(at.id).epoch == at.epoch
             if took_effect and not self._server.holder.holds(at.key, at.epoch):
                 self._release(at)
@@ -356,7 +355,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
 
 class RemoteWriter(SessionWriter):
-    """Tracks the end of its log; the epoch in each append proves it right."""
+    """A writer that tracks the end of its log, which each append verifies."""
 
     def __init__(self, store: RemoteStore[Any], at: SessionRow, holder: Holder) -> None:
         self.session_id = at.id
@@ -407,7 +406,7 @@ class RemoteWriter(SessionWriter):
         return True
 
     def _look(self) -> None:
-        """Read the end of the log. Raises if somebody else holds it by now."""
+        """Read the end of the log. Raises `LeaseLostError` if somebody else holds the session by now."""
         now = self._store._position(self.session_id)
         if not self._is_mine(now):
             raise LeaseLostError(self.session_id, self.last_seq, now.head.last_seq)
@@ -423,7 +422,7 @@ class RemoteWriter(SessionWriter):
             self._at = now
 
     def _is_mine(self, now: SessionRow) -> bool:
-        # A server that lost its last second gives an epoch again, to another holder.
+        # A server that lost its last second may assign an epoch again, to another holder.
         return (now.key, now.epoch, now.holder) == (self._at.key, self.epoch, self._holder.name)
 
     def keep_view(self, kept: KeptView) -> None:

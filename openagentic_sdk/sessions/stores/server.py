@@ -20,8 +20,8 @@ RETRIES = Backoff(0.005, 0.1)
 
 
 class StoreServer(ABC):
-    """Subclasses implement how a driver connects. `where` names the server for people; `refusal` is the driver's error
-    class.
+    """A server as used by this process; subclasses connect with a driver. `where` names it for people; `refusal` is the
+    driver's error class.
     """
 
     kind: ClassVar[str]
@@ -40,7 +40,7 @@ class StoreServer(ABC):
 
     @abstractmethod
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
-        """Do the work on a connection; restart it while the server is away, for at most `patience_s`.
+        """Do the work on a connection; restart it while the server is unreachable, for at most `patience_s`.
 
         A server that this process has never reached is tried for `first_s`. Raises `StorageError`.
         """
@@ -54,7 +54,7 @@ class StoreServer(ABC):
         """End all connections."""
 
     def _reason_of(self, error: Exception) -> str:
-        """The reason of a refusal on one line, and what to do about it."""
+        """The reason for a refusal on one line, and what to do about it."""
         return with_advice(str(error))
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class StoreServer(ABC):
 
     @contextmanager
     def translated(self, session_id: str | None = None) -> Iterator[None]:
-        """Convert the driver's errors to this package's."""
+        """Convert the driver's errors in the block to this package's."""
         try:
             yield
         except UnicodeEncodeError as error:

@@ -19,7 +19,7 @@ def read_statements(module: Any, name: str) -> list[str]:
 
 
 def read_migrations(module: Any, **words: str) -> list[list[str]]:
-    """The statements of `schema.sql` by version; a version without any is that of `fleet.sql`, with these words
+    """The statements of `schema.sql` by version; a version without any has those of `fleet.sql`, with these words
     substituted.
     """
     _, *versions = read_packaged(module, "schema.sql").split("\n-- version ")

@@ -1,4 +1,4 @@
-"""A store's database for the rows of other packages, such as the fleet: changed in its transactions, by its clock."""
+"""A store's database for the rows of other packages, such as the fleet, with its transactions and its clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Statements = Generator[Statement, Rows, T]
 
 
 class Tables(ABC):
-    """One database. Statements are written once for all kinds; differences are attributes, as SQL.
+    """The database of a store. Statements are written once for all kinds; differences are attributes, as SQL.
 
     `now` is the database's clock, in seconds since 1970, and `wall` the calendar's, if a file has a separate one; `at_wall`
     converts a calendar time, a value, to the scale of `now`. `skip_locked` makes a SELECT lock its rows and skip those
@@ -60,16 +60,16 @@ class Tables(ABC):
         """
 
     def lease_now(self) -> float:
-        """Seconds by which this process counts its leases here; a server's time continues while a host sleeps."""
+        """The time in seconds by which this process measures its leases; a server's time continues while a host sleeps."""
         return elapsed_s()
 
     @property
     def is_usable(self) -> str:
-        """The condition, as SQL, that the tables have a version that this process may use; a file checks it in `change`."""
+        """The SQL condition that this process may use the tables' version; for files, `change` checks it instead."""
         return "true"
 
     def require_usable(self) -> None:
-        """Look at the version of the tables again. Raises `StorageError` if this version must not use them any more."""
+        """Check the version of the tables again. Raises `StorageError` if this version must not use them any more."""
 
     @abstractmethod
     def take_turn(self, execute: Execute) -> None:
@@ -117,7 +117,7 @@ class TableStore(ABC):
         """The database."""
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Like `SessionStore.claim_request`: a row that only one of many can insert."""
+        """Like `SessionStore.claim_request`, by a row that only one of many claims can insert."""
         check_text("request_id", request_id)
         if not is_possible_id(session_id):
             raise SessionNotFoundError(session_id)

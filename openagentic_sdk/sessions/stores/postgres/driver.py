@@ -18,7 +18,7 @@ KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count"
 # The host of a process that is stopped or hangs still answers keepalives: only the server can end its connections, and with
 # them its locks. A transaction may take longer than the 30 s for which a copy waits for the store that it reads.
 STOPPED_MS = {"idle_session_timeout": 20_000, "idle_in_transaction_session_timeout": 45_000}
-# A limit that the role, the database or the URL sets stays; servers before version 14 lack the first.
+# A limit set by the role, the database or the URL is kept; servers before version 14 lack the first one.
 _LIMIT = (
     "SELECT CASE current_setting(name, true) WHEN '0' THEN set_config(name, ms, false) END "
     "FROM unnest(%s::text[], %s::text[]) AS limits (name, ms)"
@@ -26,11 +26,11 @@ _LIMIT = (
 
 
 class WaitedTooLong(psycopg.OperationalError):
-    """The server did not answer in time; the connection is closed, and its last statement may have taken effect."""
+    """Raised if the server does not answer in time; the connection is closed, its last statement may have taken effect."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Waits for the server until `deadline`, a time of `time.monotonic`; None waits without a limit."""
+    """A connection that waits for the server until `deadline`, a time of `time.monotonic`; None means without a limit."""
 
     deadline: float | None = None
 

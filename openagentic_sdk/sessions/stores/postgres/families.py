@@ -1,8 +1,8 @@
 """The sums over families of sessions in a Postgres store, which reports keep up to date.
 
-A session is marked while `counted` in its row is less than the sum of two numbers of which neither decreases, and each
-change that matters moves one; a deleted session is marked by its row here, whose `session` the server sets to null. Older
-versions need not cooperate for either.
+A session is marked while `counted` in its row is less than the sum of two numbers: neither ever decreases, and each relevant
+change increases one. A deleted session is marked by its row here, whose `session` the server sets to null. Neither needs the
+cooperation of older versions.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _VALUES = "SELECT name, value FROM openagentic_sums WHERE part = %s AND name = A
 _ROOTS = "SELECT id, root FROM openagentic_families WHERE id = ANY(%s)"
 _CHILDREN = "SELECT id FROM openagentic_sessions WHERE parent = ANY(%s) AND is_child"
 _PASS = "UPDATE openagentic_sums SET value = %s WHERE part = 'note' AND name = 'turn' AND value = %s"
-# Whoever deletes one of them has its lock first, too, and afterwards that of its row here. NO KEY, because the insertion of
-# a blob or a message waits for a full lock of its session's row.
+# A deletion also locks the session's row first, and then its row here. NO KEY, because inserting a blob or a message would
+# wait for a full lock of the session's row.
 _LOCK = "SELECT id, key FROM openagentic_sessions WHERE id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
 _PUT_ROOTS = """
     INSERT INTO openagentic_families (id, session, root) SELECT * FROM unnest(%s::text[], %s::integer[], %s::text[])
@@ -74,7 +74,7 @@ class PostgresFamilies(FamilyTable):
             if dict(db.execute(_NOTE).fetchall()).get("version") == version:
                 return
             with db.transaction():
-                # Blocks other writers, among them whoever begins at the same time, and no reader.
+                # Blocks other writers, including one that begins at the same time, but no readers.
                 db.execute("LOCK TABLE openagentic_sums IN SHARE ROW EXCLUSIVE MODE")
                 if dict(db.execute(_NOTE).fetchall()).get("version") == version:
                     return
@@ -125,7 +125,7 @@ class PostgresFamilies(FamilyTable):
 
         def attempt(db: Any) -> bool:
             with db.transaction():
-                db.execute("SET LOCAL synchronous_commit = off")  # a crash may take the newest of a cache away
+                db.execute("SET LOCAL synchronous_commit = off")  # a crash may lose the newest entries of a cache
                 keys = dict(db.execute(_LOCK, (sorted({*living_roots, *change.counted, *change.again}),)).fetchall())
                 if not db.execute(_PASS, (uuid4().hex, self._turn)).rowcount:
                     return False

@@ -21,7 +21,7 @@ from .schema import MIGRATIONS, migrate, require_schema, usable_version
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
-# A connection that is idle for so long is closed, and a listener's is used: well before the server ends it.
+# A connection that is idle for this long is closed, or used if it is a listener's: well before the server would end it.
 IDLE_S = 10.0
 # The errors of a reachable server that will never accept this client.
 _REFUSED = regex(
@@ -32,7 +32,7 @@ COALESCE_S = 0.02
 
 
 def driver() -> Any:
-    """The module that uses psycopg. Raises `OptionsError` if that is not installed."""
+    """The module that uses psycopg. Raises `OptionsError` if psycopg is not installed."""
     try:
         from . import driver as psycopg_driver
     except ImportError:
@@ -194,7 +194,7 @@ SERVERS = SharedByName(PostgresServer)
 
 
 class Notifier:
-    """Notifies followers in the background, many at once: a notification in each append would serialize all commits."""
+    """A background sender of notifications, many at once: a notification in each append would serialize all commits."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server

@@ -16,7 +16,7 @@ MIGRATIONS = read_migrations(
 # for a migration, 1 for a new message, and 2 for a claim of a run while there are limits.
 LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
-# What an older version does not make; the index of search can only be made where the extension is to be had.
+# Whether the indexes that an older version does not create exist; that of search requires that the extension is available.
 _HAS_INDEXES = (
     "SELECT to_regclass('openagentic_sessions_uncounted') IS NOT NULL "
     "AND (to_regclass('openagentic_sessions_behind') IS NOT NULL "
@@ -25,7 +25,7 @@ _HAS_INDEXES = (
 
 
 def require_schema(db: Any) -> None:
-    """Check that the tables have this version, or a newer compatible one; if not, create them if the role may."""
+    """Check that the tables have this version, or a newer compatible one; if not, migrate them if the role may."""
     is_current = usable_version(db) >= len(MIGRATIONS)
     if is_current and db.execute(_HAS_INDEXES).fetchone()[0]:
         return
@@ -73,7 +73,7 @@ def migrate(db: Any) -> None:
 
 
 def _make_index(db: Any, name: str) -> bool:
-    """Create what the file describes; False without the rights to: then search reads the logs, and a report the rows."""
+    """Create what the file describes; False if the role may not: then searches read the logs, and reports the rows."""
     from psycopg import errors
 
     with suppress(errors.InsufficientPrivilege, errors.UndefinedObject), db.transaction():
@@ -84,7 +84,7 @@ def _make_index(db: Any, name: str) -> bool:
 
 
 def usable_version(db: Any) -> int:
-    """The version of the tables; 0 without any. Raises `StorageError` for a newer one that this version must not use."""
+    """The version of the tables, 0 if there are none. Raises `StorageError` for one that this version must not use."""
     if db.execute("SELECT to_regclass('openagentic_schema')").fetchone()[0] is None:
         return 0
     row = db.execute("SELECT version FROM openagentic_schema").fetchone()

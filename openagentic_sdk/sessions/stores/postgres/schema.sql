@@ -1,6 +1,6 @@
--- The tables of the Postgres store. Statements stand between blank lines. A line `-- version N` begins what turns a
--- database of the version before into this one. cwd, parent and tenant are digests: what they stand for may be any
--- text of any length, which no index takes. An id is compared byte by byte.
+-- The tables of the Postgres store. Statements are separated by blank lines. A line `-- version N` begins the statements
+-- that migrate a database from the previous version. cwd, parent and tenant are digests, since no index accepts texts of any
+-- length and content. Ids are compared byte by byte.
 
 -- version 1: sessions, events and blobs.
 
@@ -44,8 +44,7 @@ CREATE TABLE openagentic_blobs (
     PRIMARY KEY (session, sha256)
 );
 
--- version 2: Who holds a session is a name in its row; one lease for each process, not one connection for each
--- session.
+-- version 2: The holder of a session is a name in its row; one lease for each process, not one connection for each session.
 
 ALTER TABLE openagentic_sessions
     ADD COLUMN holder text COLLATE "C" NOT NULL DEFAULT '',
@@ -63,8 +62,8 @@ CREATE TABLE openagentic_follows (
     PRIMARY KEY (session, channel)
 );
 
--- version 3: The session's tenant, and the messages that wait for its run; each append moves `touched`, so few
--- indexes hold it.
+-- version 3: The session's tenant, and the messages that wait for its run; each append changes `touched`, so few indexes
+-- contain it.
 
 ALTER TABLE openagentic_sessions ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT '';
 
@@ -88,20 +87,20 @@ CREATE INDEX ON openagentic_messages (session, number);
 
 CREATE INDEX ON openagentic_messages (removed) WHERE removed IS NOT NULL;
 
--- version 4: What a resume needs of what was summarised: a cache, of which every row may be deleted.
+-- version 4: The views after compactions, for resumes: a cache, any row of which may be deleted.
 
 CREATE TABLE openagentic_checkpoints (
     session integer PRIMARY KEY REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
     data bytea NOT NULL
 );
 
--- version 5: Until when somebody follows a session stands in its row: an append sees it without looking elsewhere.
+-- version 5: The time until which somebody follows a session is in its row: an append needs no other lookup.
 
 ALTER TABLE openagentic_sessions ADD COLUMN followed timestamptz NOT NULL DEFAULT '-infinity';
 
--- version 6: The runs of a fleet: fleet.sql. A heartbeat moves `lease_until` often, so no index holds it.
+-- version 6: The runs of a fleet: fleet.sql. Heartbeats change `lease_until` often, so no index contains it.
 
--- version 7: Which session a request id is bound to; a session takes its rows along.
+-- version 7: The session to which a request id is bound; deleting a session deletes its rows.
 
 CREATE TABLE openagentic_requests (
     id text PRIMARY KEY, session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE

@@ -1,11 +1,11 @@
 """A trigram index over the words of a Postgres store, updated by searches.
 
-It stores the words in the form in which the scan compares them, each after a blank, so that a word prefix is a substring:
+It stores the words in the form in which the scan compares them, each after a space, so that a word prefix is a substring:
 the index finds exactly what the scan finds. The row with `seq` 0 holds the text in which lists look for words.
 
-Words are added only as long as the session has the `revision` that it had before its log was read: whoever replaces events
-raises it, and takes the words out, in one transaction. An older version takes them out only; the `record.erased` that it
-appends afterwards has the session indexed again.
+Words are added only while the session has the `revision` that it had before its log was read: replacing events increments it
+and removes the words in one transaction. An older version only removes them; the `record.erased` that it appends afterwards
+makes the next update index the session again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..database import search_hits
 
 STEP_EVENTS = 50
 STEP_SESSIONS = 50
-# Shorter words are in too many rows: trigrams begin here.
+# Shorter words contain no trigram.
 LEAST_LETTERS = 3
-# Of the words of a list's query, each in so many characters.
+# The most words of a list's query that are used, and the most characters of each.
 _MAX_LIKES, _MAX_LIKE_CHARS = 20, 200
-# What means something to LIKE.
+# The characters with a meaning in LIKE, and their escaped form.
 _LIKE_SIGNS, _ESCAPED = regex(r"[\\%_]"), r"\\\g<0>"
 # For a missing table, `to_regclass` and thus the whole condition is NULL, where the table's name would be an error.
 _HAS_INDEX = """
@@ -58,7 +58,7 @@ _MARK = """
     )
     UPDATE openagentic_sessions SET searched = mark FROM known WHERE openagentic_sessions.key = known.key
 """
-# New entries wait in a list that every search reads whole; only the owner of an index may put them in their place.
+# New entries wait in a list that every search reads completely; only the owner of an index may merge the list into it.
 _TIDY = """
     SELECT gin_clean_pending_list(oid) FROM pg_class
     WHERE oid IN (to_regclass('openagentic_words_trigrams'), to_regclass('openagentic_words_of_rows'))
@@ -88,7 +88,7 @@ _FORGET = (
 
 @frozen
 class _StaleRow:
-    """A session that is not indexed up to its end: `seq` is the last indexed event, `mark` what changes with the session."""
+    """A session that is not indexed up to its end: `seq` is its last indexed event, `mark` a number that changes with it."""
 
     key: int
     id: str
@@ -119,7 +119,7 @@ def search_index(
         "JOIN openagentic_events ON openagentic_events.session = found.session AND openagentic_events.seq = found.seq "
         f"WHERE {matches} AND tenant = coalesce(%s, tenant) ORDER BY touched DESC, found.seq LIMIT %s"
     )
-    # Words consist of letters and digits, so none contains a sign of LIKE.
+    # Words consist of letters and digits, so none contains a wildcard of LIKE.
     patterns = [f"% {word}%" for word in words]
     values = (*patterns, tenant, max(0, limit))
     return search_hits(call(None, lambda db: db.execute(command, values).fetchall()), words)
@@ -132,7 +132,7 @@ def update_index(
     at_most: int | None = None,
 ) -> int | None:
     """Bring the index up to date, with `at_most` for at most that many sessions without a holder; return the number of
-    sessions left, None without an index.
+    sessions left, None if there is no index.
 
     `texts` returns the texts of the rows with these keys. Each step is kept if the update is stopped.
     """
@@ -182,7 +182,7 @@ def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_
 def keys_with_words(query: str) -> tuple[str, list[str]] | None:
     """SQL and its values for the keys of all sessions that may match `query`; None if no word is long enough.
 
-    Of a long query, the longest words are enough: the caller compares each row with all of them.
+    The longest words of a long query are enough: the caller compares each row with all words.
     """
     all_words = {word[:_MAX_LIKE_CHARS] for word in query.casefold().split() if word.isprintable()}
     words = sorted((word for word in all_words if len(word) >= LEAST_LETTERS), key=len, reverse=True)[:_MAX_LIKES]
@@ -241,12 +241,12 @@ def _add_words(db: Any, batches: Sequence[tuple[_StaleRow, Sequence[Event]]]) ->
         "words": words,
     }
     with db.transaction():
-        db.execute("SET LOCAL synchronous_commit = off")  # a crash may take the newest of a cache away
+        db.execute("SET LOCAL synchronous_commit = off")  # a crash may lose the newest entries of a cache
         return {row[0] for row in db.execute(_ADD, values).fetchall()}
 
 
 def _forget(db: Any, keys: Sequence[int]) -> list[Any]:
-    """Take the words of these sessions out of the index; return their rows, to index them again."""
+    """Remove the words of these sessions from the index; return their rows, to index them again."""
     with db.transaction():
         for command in _FORGET:
             db.execute(command, (keys,))

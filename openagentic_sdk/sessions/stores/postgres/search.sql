@@ -1,4 +1,4 @@
--- The index that search asks; made where the extension is to be had.
+-- The index that searches use, created where the extension is available.
 
 CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA public;
 
@@ -19,8 +19,9 @@ CREATE TABLE IF NOT EXISTS openagentic_words_upto (
 CREATE INDEX IF NOT EXISTS openagentic_words_of_rows ON openagentic_words USING gin (words public.gin_trgm_ops)
     WHERE seq = 0;
 
--- Up to where the index has a session: the sum of three numbers of which none decreases and each change moves one, so
--- what an older version writes, or erases, is behind too. Older versions pass the column by.
+-- `searched` shows up to where a session is indexed: it is the sum of three numbers at that time. None of them ever
+-- decreases and each change increases one, so what an older version writes, or erases, is noticed too. Older versions ignore
+-- the column.
 
 ALTER TABLE openagentic_sessions ADD COLUMN IF NOT EXISTS searched bigint NOT NULL DEFAULT -1;
 

@@ -1,5 +1,5 @@
--- The sums over families of sessions: families.py. A deleted session leaves its row without a session, whichever version
--- deletes it.
+-- The sums over families of sessions, see families.py. Deleting a session sets `session` in its row here to null, whichever
+-- version deletes it.
 
 CREATE TABLE IF NOT EXISTS openagentic_families (
     id text COLLATE "C" PRIMARY KEY,
@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS openagentic_sums (
     PRIMARY KEY (part, name)
 );
 
--- Up to where a session is counted, as `searched` in search.sql.
+-- `counted` shows up to where a session is counted, like `searched` in search.sql.
 
 ALTER TABLE openagentic_sessions ADD COLUMN IF NOT EXISTS counted bigint NOT NULL DEFAULT -1;
 

@@ -26,7 +26,7 @@ class PostgresTables(Tables):
     """
 
     now = wall = "extract(epoch FROM clock_timestamp())::float8"
-    # Servers have one clock: nothing is to be converted.
+    # A server has one clock, so nothing has to be converted.
     at_wall = "%s"
     skip_locked = "FOR UPDATE SKIP LOCKED"
     sessions = "openagentic_sessions"
@@ -65,7 +65,7 @@ class PostgresTables(Tables):
                 leads_to = await _rows_of(connection, _WHERE, ())
                 self._leads_to = self._leads_to or self.read(_WHERE)
                 if leads_to != self._leads_to:
-                    raise OptionsError(f"connection is to another database or schema ({leads_to[0]}) than the store's")
+                    raise OptionsError(f"connection is to database and schema {leads_to[0]}, not to those of the store")
                 statement = next(steps)
                 while True:
                     statement = steps.send(await _rows_of(connection, *statement))
@@ -88,7 +88,7 @@ class PostgresTables(Tables):
         return "SELECT pg_notify(%s, '-')", (channel,)
 
     def wait(self, channel: str, timeout_s: float) -> bool:
-        """Wait; one thread at a time. If the server cannot notify, the time just passes."""
+        """Like `Tables.wait`, for one thread at a time. If the server cannot notify, the full time passes."""
         with self._guard:
             deadline = time.monotonic() + timeout_s
             while not self._closing.is_set() and (left_s := deadline - time.monotonic()) > 0:

@@ -1,6 +1,6 @@
 """The sums over families of sessions in a Redis store, which reports keep up to date: hashes beside the index of words.
 
-    index:sums:note    hash: version, turn (which each change increases), marks (so many were made), and the position in
+    index:sums:note    hash: version, turn (which each change increases), marks (their number so far), and the position in
                        `by:all` up to which sessions that moved are marked
     index:sums:marks   hash: ids of sessions to count, to the number of the mark
     index:sums:state   hash: ids to the key and the revision with which they are counted

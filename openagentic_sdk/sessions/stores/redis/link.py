@@ -77,7 +77,7 @@ class RedisServer(StoreServer):
         self._url = url
         self._patience_s = patience_s
         self._client: Any = None
-        # Names one run of the server: another one may have lost the newest changes.
+        # Identifies one run of the server: after a restart, it may have lost the newest changes.
         self._run_id: str | None = None
 
     def client(self) -> Any:

@@ -40,7 +40,7 @@ class ListedRedis(RewritingRedis):
 
     @property
     def _words(self) -> RedisIndex | None:
-        """The index of words; None on a server that deletes any keys."""
+        """The index of words; None on a server that may evict any key."""
         self._call(None, self._adopt_all)
         return None if self._server.evicts else RedisIndex(self, self._call, self._key, self._positions_of)
 
@@ -53,10 +53,10 @@ class ListedRedis(RewritingRedis):
         return super().ids_beginning(start) if ids is None else ids
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
-        """Implements `search`.
+        """Implement `search`.
 
-        Updates and queries an index of words on the server: the first search reads every log, and appends cost nothing
-        more. A server that deletes any keys, takes no writes or has no memory left reads every log each time.
+        It updates and queries an index of words on the server: the first search reads every log, and appends do no extra
+        work. If the server may evict any key, accepts no writes or has no memory left, each search reads every log.
         """
         index = self._words
 
@@ -110,7 +110,7 @@ class ListedRedis(RewritingRedis):
         query: str,
         tenant: str | None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """All rows or, after the newest, which usually contain a common word, those that the index selects."""
+        """Yield all rows or, after the newest, which usually contain a common word, those that the index selects."""
         rows, before = self._shown_behind(after, page), float("inf") if after is None else after[0]
         if not query and tenant is None:
             yield from rows
@@ -155,7 +155,7 @@ class ListedRedis(RewritingRedis):
 
 
 def _unless_refused(ask: Callable[[], Any]) -> Any:
-    """The answer of the index; None if the server takes no writes, or has no memory left for them."""
+    """Return the answer of the index; None if the server accepts no writes, or has no memory left for them."""
     try:
         return ask()
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""Erase from a Redis store: replace events in one transaction, and make the server rewrite its file."""
+"""Erase from a Redis store: replace events in one transaction, and make the server rewrite its append-only file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
             self._position(session_id)  # raises the reason
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Make the server rewrite its file, if it has one."""
+        """Make the server rewrite its append-only file, if it has one; return where the data remains."""
         with suppress(SessionError):
             self._call(None, lambda client: client.bgrewriteaof())
         return (

@@ -1,14 +1,14 @@
--- The scripts of the Redis store. Each runs behind the lines up to the first name, and behind `local FORMAT`, the version of a
--- session's keys and of what is in them, as text.
+-- The scripts of the Redis store. Each is preceded by the lines up to the first one, and by `local FORMAT`, the version of a
+-- session's keys and their contents, as text.
 
--- A script that changes a session answers 1, or 0 or less, having changed nothing, if the session is not as its caller read
--- it; other answers are described beside the script. A field that a hash lacks is `false` here, which `or ''` makes a text;
--- as an answer, `false` is None in Python (redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion").
--- Names of keys that are made here, and not passed in KEYS, begin with the hash tag of the store, so that all are on one
--- server.
+-- A script that changes a session answers 1; if the session is not as its caller read it, it changes nothing and answers 0
+-- or less. Other answers are described beside the script. A field that a hash lacks is `false` here, which `or ''` turns
+-- into a text; as an answer, `false` is None in Python (redis.io/docs/latest/develop/programmability/lua-api, "Data type
+-- conversion"). Names of keys that are composed here, instead of passed in KEYS, begin with the hash tag of the store, so
+-- that all are on one server.
 
--- Put the session before all others in the indexes from the key `first` on. A counter and no time: two sessions never have
--- the same place, and a clock may go back.
+-- Put the session before all others in the indexes from the key `first` on. A counter instead of a time: two sessions never
+-- have the same place, and a clock may go back.
 local function touch(counter, first)
     local at = redis.call('INCR', KEYS[counter])
     for place = first, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
@@ -32,7 +32,7 @@ local function set_bits(index, number, packed, bit)
     end
 end
 
--- Mark a session that the sums of families.py have counted, or are to count.
+-- Mark a session that the sums of families.py must count, again or for the first time.
 local function mark(index, id)
     local number = redis.call('HINCRBY', index .. 'sums:note', 'marks', 1)
     redis.call('HSET', index .. 'sums:marks', id, number)
@@ -47,7 +47,7 @@ local function note_change(index, id)
     redis.call('SADD', index .. 'unread', id)
 end
 
--- Take a session out of the index.
+-- Remove a session from the index.
 local function forget(index, id)
     redis.call('ZREM', index .. 'ids', id)
     redis.call('SREM', index .. 'behind', id)
@@ -72,7 +72,7 @@ end
 
 -- script position
 -- KEYS: head, log, blobs, index of all.  ARGV: id, prefix of holders' leases, fields ...
--- The answer for a session without a head says whether something else is left of it.
+-- For a session without a head, the answer shows whether anything else is left of it.
 local found = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
 if not found[1] then
     local left = redis.call('EXISTS', KEYS[2], KEYS[3])
@@ -130,7 +130,7 @@ return redis.call('LLEN', KEYS[1])
 
 -- script stage_copy
 -- KEYS: staged log, staged blobs, source's head, log and blobs.  ARGV: source's key, last place, seconds, lines ...
--- The answer is the number of events and that of blobs; -1 if the source changed, -2 if the server lost blobs of it.
+-- The answer is the number of events and that of blobs; -1 if the source changed, -2 if the server lost some of its blobs.
 local key, blobs, format = unpack(redis.call('HMGET', KEYS[3], 'key', 'blobs', 'format'))
 if (key or '') ~= ARGV[1] or format ~= FORMAT then return {-1, 0} end
 if blobs and redis.call('HLEN', KEYS[5]) < tonumber(blobs) then return {-2, blobs} end
@@ -165,7 +165,7 @@ for place = 2, 3 do
     end
 end
 redis.call('HSET', KEYS[1], 'format', FORMAT, 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
--- A version of format 1 finds a text under the old name, and no hash that it could change (scripts.py).
+-- A version of format 1 finds a text under the old name, not a hash that it could change (scripts.py).
 redis.call('SET', KEYS[5], 'format ' .. FORMAT)
 touch(4, 7)
 return 1
@@ -173,9 +173,9 @@ return 1
 -- script adopt
 -- KEYS: head, log, blobs, those of format 1, index of all of format 1, indexes.
 -- ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1, start of the names of the index of
--- words, the key of a session that has none, as one of the first versions.
--- The answer is -1 when the session was moved, 0 when it is another by now, else for how long its holder lives, in ms.
--- More events than `last_seq` says are those of a version that did not count them.
+-- words, the key for a session that has none because one of the first versions wrote it.
+-- The answer is -1 if the session was moved, 0 if it has changed since, else how long its holder's lease lasts, in ms.
+-- Events after `last_seq` are those of a version that did not count them.
 if redis.call('TYPE', KEYS[4]).ok == 'string' or redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local epoch, holder, stored = unpack(redis.call('HMGET', KEYS[4], 'epoch', 'holder', 'last_seq'))
 local length = redis.call('LLEN', KEYS[5])
@@ -264,14 +264,14 @@ return 1
 
 -- script put_message
 -- KEYS: head, inbox, inboxes by number, counter, token, followers.  ARGV: most, seconds, id, text
--- The answer is the number, also when an earlier attempt had it; 0 without a session, -1 when too many wait.
+-- The answer is the number, even if an earlier attempt stored it; 0 without a session, -1 if too many messages wait.
 local key, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'format'))
 if format ~= FORMAT then return 0 end
 local number = redis.call('GET', KEYS[5])
 if number then return tonumber(number) end
 -- The inbox of an earlier session with this id.
 if redis.call('HGET', KEYS[2], 'key') ~= key then redis.call('DEL', KEYS[2]) end
--- One more than there are messages: `key` is a field, too.
+-- The hash has one field more than there are messages: `key`.
 if redis.call('HLEN', KEYS[2]) > tonumber(ARGV[1]) then return -1 end
 number = redis.call('INCR', KEYS[4])
 redis.call('HSET', KEYS[2], 'key', key, number, ARGV[4])
@@ -303,7 +303,7 @@ if tonumber(newest) > tonumber(since) then
     each('ZADD', ids, members)
     redis.call('HSET', places, 'ids', newest)
 end
--- All scores are 0, so the order is that of the bytes; no id has the byte 255, so it ends those with this beginning.
+-- All scores are 0, so the order is that of the bytes; no id contains the byte 255, so it ends the ids with this prefix.
 local found, after = {}, '[' .. ARGV[2]
 while #found < tonumber(ARGV[3]) do
     local page = redis.call('ZRANGEBYLEX', ids, after, '(' .. ARGV[2] .. '\255', 'LIMIT', 0, 100)
@@ -318,7 +318,7 @@ return found
 
 -- script look_again
 -- KEYS: index of all.  ARGV: start of the names of the index of words, start of the names of heads, number of sessions
--- A few sessions in turn: what a version without this index changed or deleted, and did not move in the lists.
+-- Check a few sessions in turn: a version without this index changes and deletes them without moving them in the lists.
 local places, rows = ARGV[1] .. 'places', ARGV[1] .. 'rows'
 local rank, reached = unpack(redis.call('HMGET', places, 'rank', 'rows'))
 rank = tonumber(rank or 0)
@@ -348,7 +348,7 @@ return 1
 
 -- script rows_with
 -- ARGV: start of the names of the index of words, numbers of bitmaps ...
--- The answer has a bit for each session that all of them have.
+-- The answer is a bitmap of the sessions that all of them contain.
 local keys = {}
 for place = 2, #ARGV do keys[place - 1] = ARGV[1] .. 'gram:' .. ARGV[place] end
 redis.call('BITOP', 'AND', ARGV[1] .. 'answer', unpack(keys))
@@ -364,7 +364,7 @@ return 1
 
 -- script index_row
 -- KEYS: head.  ARGV: start of the names of the index of words, id, entry, revision, last seq, key, bitmaps
--- `same` instead of bitmaps: the entry holds. The answer is 0 if the session is not as it was read.
+-- `same` instead of bitmaps: the entry is still valid. The answer is 0 if the session is not as it was read.
 local index, id, packed = ARGV[1], ARGV[2], ARGV[7]
 local key, revision, last_seq = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision', 'last_seq'))
 local entry = redis.call('HGET', index .. 'rows', id) or ''
@@ -379,7 +379,7 @@ if number and known_key ~= ARGV[6] then
     number = nil
 end
 if not number then
-    -- Numbers are used again, because bitmaps are as long as the highest one.
+    -- Numbers are reused, because bitmaps are as long as the highest one.
     number = redis.call('SPOP', index .. 'free') or tostring(redis.call('HINCRBY', index .. 'places', 'count', 1))
     redis.call('HSET', index .. 'names', number, id)
 end
@@ -395,7 +395,7 @@ return 1
 -- script index_words
 -- KEYS: head.
 -- ARGV: start of the names of the index of words, id, what is indexed, key, revision, last seq, events, words, events ...
--- The answer is 0 if the session is not as it was read: then its words are to be read again.
+-- The answer is 0 if the session is not as it was read: then its words must be read again.
 local index, id = ARGV[1], ARGV[2]
 local key, revision = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision'))
 local number, known_key = string.match(redis.call('HGET', index .. 'rows', id) or '', '^(%d+) %d+ %d+ (.*)$')
@@ -432,7 +432,7 @@ return 1
 
 -- script sums_moved
 -- KEYS: index of all.  ARGV: start of the names of the index of words, most sessions
--- Mark what was appended to since the last time, in the order of the lists.
+-- Mark the sessions appended to since the last time, in the order of the lists.
 local note = ARGV[1] .. 'sums:note'
 local reached = redis.call('HGET', note, 'reached') or '0'
 local moved = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. reached, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
@@ -442,7 +442,7 @@ return #moved / 2
 
 -- script sums_other
 -- KEYS: index of all.  ARGV: start of the names of the index of words, start of the names of heads, rank, most sessions
--- Mark what older versions changed and did not move in the lists.
+-- Mark the sessions that older versions changed without moving them in the lists.
 local ids = redis.call('ZRANGE', KEYS[1], ARGV[3], ARGV[3] + ARGV[4] - 1)
 for _, id in ipairs(ids) do
     local key, revision = unpack(redis.call('HMGET', ARGV[2] .. id, 'key', 'revision'))
@@ -453,7 +453,7 @@ return #ids
 
 -- script sums_gone
 -- KEYS: index of all.  ARGV: start of the names of the index of words, cursor
--- Mark what older versions deleted.
+-- Mark the sessions that older versions deleted.
 local cursor, known = unpack(redis.call('HSCAN', ARGV[1] .. 'sums:state', ARGV[2], 'COUNT', 500))
 for place = 1, #known, 2 do
     if not redis.call('ZSCORE', KEYS[1], known[place]) then mark(ARGV[1], known[place]) end

@@ -1,7 +1,7 @@
 """The Lua scripts of the Redis store: each change is one script, so the server applies it completely or not at all.
 
-Each gets the names of its keys, and returns what it found instead of failing. A session is identified by its `key`, which
-no other session with the same id ever has. Sessions of another `format` are left unchanged.
+Each receives the names of its keys, and reports problems by its result instead of failing. A session is identified by its
+`key`, which no other session with the same id ever has. Sessions of another `format` are left unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An index of the words of a Redis store, beside the sessions: made and updated by searches, and by lists with words.
+"""An index of the words of a Redis store, beside the sessions, created and updated by searches and lists with a query.
 
 Three parts, each brought up to date from the newest session it covers, in the order of `by:all`:
 
@@ -6,11 +6,11 @@ Three parts, each brought up to date from the newest session it covers, in the o
     index:gram:<n>     bitmap: the sessions whose rows contain one of the trigrams (or the tenant) that hash to n
     index:words        sorted set: `word session first-last`, in the order of its bytes: a word of these events
 
-Beside them: `rows`, `names`, `grams`, `upto` and `docs:<session>` hold what is indexed, so that all of it can be taken out;
-sessions are small numbers there, `free` those to use again, and `behind` and `unread` the sessions to index once more.
-A script adds words only if nothing was replaced in the log since it was read, and erasing or deleting a session takes
-its words out in the same step. Each answer is compared with the sessions themselves, so that a version without the
-index may go on beside it: its appends move a session in `by:all`, and each update looks at a few sessions in turn.
+Beside them: `rows`, `names`, `grams`, `upto` and `docs:<session>` hold what is indexed, so that all of it can be removed;
+sessions are small numbers there, `free` holds the numbers to reuse, and `behind` and `unread` the sessions to index again. A
+script adds words only if nothing was replaced in the log since it was read, and erasing or deleting a session removes its
+words in the same step. Each result is compared with the sessions themselves, so that a version without the index may run
+beside it: its appends move a session in `by:all`, and each update checks a few sessions in turn.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ..database import SessionRow
 from .scripts import run
 
 StoreCall = Callable[[str | None, Callable[[Any], Any]], Any]
-# Bitmaps, each with one bit for every session: at most a kilobyte for a session.
+# The number of bitmaps, each with one bit for every session: at most a kilobyte per session.
 GRAMS = 8192
-# A script takes a limited number of arguments; more bitmaps of a long query would hardly leave out more.
+# A script accepts a limited number of arguments; more bitmaps of a long query would hardly exclude more sessions.
 MOST_GRAMS = 500
 LEAST_LETTERS = 3
 STEP_SESSIONS = 50
@@ -41,9 +41,9 @@ STEP_EVENTS = 25
 STEP_WORDS = 5_000
 # Longer words are found by their start, and compared afterwards.
 WORD_CHARS = 64
-# With more places of its rarest word than this, a search reads logs, newest first.
+# If its rarest word has more places than this, a search reads logs, newest first.
 MOST_PLACES = 200_000
-# The number of sessions at which an update looks again, in turn.
+# The number of sessions that each update checks again, in turn.
 LOOKS = 50
 
 
@@ -123,7 +123,7 @@ class RedisIndex:
         return places
 
     def _placed(self, numbers: Sequence[int]) -> dict[int, tuple[float, str]]:
-        """The positions and ids of these sessions, the newest first, without those that were deleted."""
+        """The positions and ids of these sessions, newest first, by number; deleted sessions are omitted."""
         if not numbers:
             return {}
         names = self._call(None, lambda client: client.hmget(f"{self._index}names", numbers))
@@ -173,7 +173,7 @@ class RedisIndex:
         progress: Progress | None,
         at_most: int | None,
     ) -> int:
-        """Index the sessions behind the first of these parts, each named with its set of sessions to index once more."""
+        """Index the sessions not covered by the first of these parts, each given with its set of sessions to index again."""
         places = f"{self._index}places"
 
         def begin(client: Any) -> Any:
@@ -206,7 +206,7 @@ class RedisIndex:
         return {name: (entry or b"").decode() for name, entry in zip(names, entries, strict=True)}
 
     def _living(self, names: Sequence[str]) -> list[SessionRow]:
-        """The rows of those that exist; takes the others out of the index."""
+        """Return the rows of the sessions that exist; remove the others from the index."""
         rows = dict(zip(names, self._rows(names), strict=True))
         for name, at in rows.items():
             if at.key is None:
@@ -242,14 +242,14 @@ class RedisIndex:
         return b"".join(gram.to_bytes(2, "big") for gram in sorted(grams))
 
     def _add_words(self, names: Sequence[str]) -> None:
-        """Add the words of the events after those indexed, as long as nothing is replaced in a log meanwhile."""
+        """Add the words of the events after those indexed, unless something in a log is replaced meanwhile."""
         entries = self._index_entries(names, "upto")
         logs = [_UnreadLog.of(at, entries[at.id]) for at in self._living(names)]
         self._add_batches([(log, ()) for log in logs if log.is_read])
         erased_ids: list[str] = []
         while logs := [log for log in logs if not log.is_read]:
             batches = list(zip(logs, self._next_events(logs), strict=True))
-            # A version without this index replaced events, and took no words out: begin again.
+            # A version without this index replaced events without removing words: start over.
             erased_now = {log.at.id for log, events in batches if log.first_seq and any(map(_is_erased, events))}
             logs = self._add_batches(
                 [(log, events) for log, events in batches if events and log.at.id not in erased_now]
@@ -282,7 +282,7 @@ class RedisIndex:
         return batches
 
     def _add_batches(self, batches: Sequence[tuple[_UnreadLog, Sequence[Event]]]) -> list[_UnreadLog]:
-        """Add the words of these events; return the logs that are read so far. `unread` has the others."""
+        """Add the words of these events; return those of the logs that had not changed. `unread` contains the others."""
         steps = [(log, changed(log, seq=events[-1].seq or 0) if events else log, events) for log, events in batches]
 
         def add(client: Any) -> list[Any]:
@@ -299,7 +299,7 @@ class RedisIndex:
 
 @frozen
 class _UnreadLog:
-    """A log that is indexed up to `seq`, starting with the entry `first_entry` of event `first_seq`."""
+    """A log that is indexed up to `seq`; this update began at `first_seq`, with the index entry `first_entry`."""
 
     at: SessionRow
     seq: int
@@ -318,7 +318,7 @@ class _UnreadLog:
 
     @property
     def entry(self) -> str:
-        """What the index has of the log."""
+        """The log's entry in the index."""
         return self.first_entry if self.seq == self.first_seq else f"{self.seq} {self.at.key}"
 
 
@@ -331,7 +331,7 @@ def _page(lists: str, after: float, upto: float, size: int, client: Any) -> Any:
 
 
 def _docs(events: Iterable[Event]) -> Iterator[str]:
-    """Alternately the first and last `seq` of successive events, and all words of these."""
+    """Yield alternately a range of `seq` (`first-last`) and all words of its events."""
     words: set[str] = set()
     first = last = 0
     for event in events:

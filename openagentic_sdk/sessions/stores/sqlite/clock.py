@@ -61,7 +61,7 @@ def _shifts_s() -> dict[str, float]:
 
 
 def uptime_s() -> float:
-    """Seconds since this machine was started, including time asleep, in every container the same."""
+    """Seconds since this machine was started, including time asleep; the same in every container."""
     return elapsed_s() - _shifts_s().get("boottime", 0.0)
 
 
@@ -78,7 +78,7 @@ def asleep_s() -> float:
 
 
 class SteadyClock:
-    """The offset between the file's time and the machine's counter, as recorded or as it would be."""
+    """The clock of a file: the machine's counter plus an offset, as recorded in the file or as it would be."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -95,13 +95,13 @@ class SteadyClock:
         return self._wall()
 
     def find(self, db: sqlite3.Connection) -> None:
-        """Read what was recorded since the machine was started."""
+        """Read the offset recorded since the machine was started, or determine it if there is none."""
         if self._is_noted:
             return
         if (ahead_s := _noted(db, boot())) is not None:
             self._ahead_s, self._is_noted = ahead_s, True
             return
-        # The file's time never goes back: otherwise due runs and every limit would wait for as long.
+        # The file's time never goes back: otherwise due runs and all limits would have to wait until it catches up.
         (latest,) = db.execute(_LATEST).fetchone()
         self._ahead_s = max(self._wall(), latest or 0.0) - uptime_s()
 

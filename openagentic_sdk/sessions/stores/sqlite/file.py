@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 BUSY_S = 30.0
 # How long a write tries before it joins the queue, where later writes wait for it.
 TRY_S = 0.01
-# How long a write waits for its turn, and how long it then takes none: the process that is first may be stopped or frozen.
+# How long a write waits for its turn, and how long its process then skips the queue: the first process in it may be stopped
+# or frozen.
 TURN_S, WITHOUT_TURNS_S = 10.0, 60.0
 MEMORY = ":memory:"
 # SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
@@ -32,7 +33,7 @@ _LONG_PATH = 500
 SQLITE_BUSY = 5
 # Locked in the file `-shm` by whoever writes (sqlite.org/walformat.html, 2.3.1).
 _WRITE_LOCK_BYTE = 120
-# And SQLITE_LOCKED, and SQLITE_PROTOCOL: a race for the lock of the write-ahead log (sqlite.org/rescode.html).
+# With SQLITE_LOCKED, and SQLITE_PROTOCOL: a race for the lock of the write-ahead log (sqlite.org/rescode.html).
 _IN_USE = (SQLITE_BUSY, 6, 15)
 # Checkpoint the write-ahead log, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
@@ -41,8 +42,8 @@ CHECKPOINT_PAGES = 4000
 class SqliteFile:
     """The database at `path`, created with its folder on first use.
 
-    The path `:memory:` is a database private to this object, which ends with `close`. `always_syncs` puts every transaction
-    on disk before it ends, otherwise only those that request it.
+    The path `:memory:` is a database private to this object, which ends with `close`. With `always_syncs`, every transaction
+    is on disk before it ends, otherwise only those that request it.
     """
 
     def __init__(self, path: Path, *, always_syncs: bool, clock: SteadyClock) -> None:
@@ -55,7 +56,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self, session_id: str | None = None) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone. SQLite's errors are converted to ours."""
+        """Reserve the connection for this thread during the block, and convert SQLite's errors to this package's."""
         with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
@@ -64,7 +65,7 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that takes effect completely if the block succeeds, and not at all otherwise."""
+        """Run the block in a transaction, which takes effect completely if the block succeeds, and not at all otherwise."""
         with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
@@ -81,7 +82,7 @@ class SqliteFile:
                     raise
 
     def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
-        """Whether this one statement changed a row; False also if SQLite refused it, or others are waiting to write."""
+        """Run one statement; return whether it changed a row: not if SQLite refused it, or others are waiting to write."""
         opened = self._opened.get()
         with opened.lock:
             try:
@@ -174,7 +175,7 @@ class _Connection(Guarded):
                 self._leave_queue()
 
     def _take_turn(self) -> bool:
-        """Wait to be first in the queue. False if it has not moved for too long, now or shortly before."""
+        """Wait to be first in the queue; return False if it has not moved for too long, now or shortly before."""
         deadline = time.monotonic() + TURN_S
         while self._queue >= 0 and time.monotonic() >= self._skips_queue_until:
             if try_lock(self._queue):
@@ -191,7 +192,7 @@ class _Connection(Guarded):
             self._queue = -1
 
     def somebody_waits(self) -> bool:
-        """Whether another connection has waited long to write and is waiting for its turn."""
+        """Whether another connection, which could not write soon, is waiting for its turn."""
         takes_turns = self._queue >= 0 and time.monotonic() >= self._skips_queue_until
         return takes_turns and is_locked(self._queue)
 
@@ -223,7 +224,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def translated(session_id: str | None, path: Path) -> Iterator[None]:
-    """Convert errors of SQLite, and of the files beside it, to ours."""
+    """Convert errors in the block, of SQLite and of the files beside it, to this package's."""
     try:
         yield
     except UnicodeEncodeError:

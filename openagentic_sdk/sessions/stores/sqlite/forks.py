@@ -1,4 +1,4 @@
-"""What a process must not do to files that SQLite has open: fork during an operation, and close a handle of its own.
+"""Keep a process from doing what SQLite forbids: fork during an operation, and close its own handle of an open database.
 
 SQLite tracks a process's locks in memory, and a child inherits a copy of that memory, but not the locks. A new connection
 to the same file would rely on locks that only the parent holds, and when the parent ends, others consider the file unused
@@ -27,7 +27,7 @@ FORK_PATIENCE_S = 5.0
 
 
 class Driver(Protocol):
-    """The used part of the module `sqlite3`."""
+    """The part of the module `sqlite3` that is used here."""
 
     Connection: type[sqlite3.Connection]
     Error: type[sqlite3.Error]
@@ -67,7 +67,7 @@ _forking = threading.Lock()
 
 
 def check_usable(path: Path) -> None:
-    """Refuse a file that was in an operation when this process was forked."""
+    """Raise `StorageError` for a file that was in an operation when this process was forked."""
     if path in _UNUSABLE:
         raise StorageError(
             f"{path} cannot be used in this process, which was forked while another thread was writing to it: fork when "
@@ -77,7 +77,7 @@ def check_usable(path: Path) -> None:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Delay forks while a connection is created, until it is guarded."""
+    """Delay forks during the block, which creates a connection and guards it."""
     _watch_forks()
     with _forking:
         yield

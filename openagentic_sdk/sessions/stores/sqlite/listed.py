@@ -15,7 +15,7 @@ from ..database import SessionRow
 from ..families import Cells, FamilyFold, SumsFamilies
 from .rewriting import RewritingSqlite
 
-# The number of rows that a list reads before it queries the index for others with a word, and of keys per query.
+# The number of rows that a list reads before it queries the index for others with its words, and of keys per query.
 LISTED_UNASKED = 100
 LISTED_AT_ONCE = 256
 
@@ -45,10 +45,10 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
         return self._index.sums(fold, kinds, self.kept_summary, self.index_progress)
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
-        """Implements `search`.
+        """Implement `search`.
 
-        Updates and queries a full text index in a file beside the database: the first search reads every log, and appends
-        cost nothing more and never wait for it. An SQLite without FTS5 reads every log each time.
+        It updates and queries a full text index in a file beside the database: the first search reads every log, and
+        appends do no extra work and never wait for it. If SQLite lacks FTS5, each search reads every log.
         """
         if self._file.is_memory:
             return super()._find_words(words, limit, tenant)
@@ -62,8 +62,8 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
     def _indexed_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Like `_shown_behind`, but after the newest rows, which usually contain a common word, an index selects
-        candidates.
+        """Yield rows like `_shown_behind`; after the newest ones, which usually contain a common word, an index selects
+        them.
         """
         before = float("inf") if after is None else after[0]
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):

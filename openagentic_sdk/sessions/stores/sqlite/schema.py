@@ -16,7 +16,7 @@ MIGRATIONS = read_migrations(__spec__, id="INTEGER PRIMARY KEY AUTOINCREMENT", s
 _OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")
 # The position of an event in its table and in the full text index: the session's key and seq in one number.
 SEQ_BITS = 32
-# One step down the index, however many events the session has.
+# One descent of the index, however many events the session has.
 LAST_EVENT = (
     "(SELECT {column} FROM events WHERE place > key << 32 AND place < (key + 1) << 32 ORDER BY place DESC LIMIT 1)"
 )

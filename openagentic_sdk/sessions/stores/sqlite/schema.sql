@@ -1,6 +1,5 @@
--- The tables of the SQLite store. Statements stand between blank lines. A line `-- version N` begins what turns a
--- database of the version before into this one. What may hold any text (cwd, parent, tenant) is kept as JSON, in
--- ASCII.
+-- The tables of the SQLite store. Statements are separated by blank lines. A line `-- version N` begins the statements that
+-- migrate a database from the previous version. The columns for arbitrary texts (cwd, parent, tenant) contain JSON in ASCII.
 
 -- version 1: sessions, events and blobs.
 
@@ -41,7 +40,7 @@ CREATE TABLE blobs (
     PRIMARY KEY (session, sha256)
 );
 
--- version 2: One number instead of (session, seq): an append writes one page where a key of two columns makes it two.
+-- version 2: One number instead of (session, seq): an append writes one page; with a key of two columns, it writes two.
 
 CREATE TABLE placed_events (place INTEGER PRIMARY KEY, updated REAL NOT NULL, data TEXT NOT NULL);
 
@@ -55,7 +54,7 @@ CREATE TRIGGER sessions_events AFTER DELETE ON sessions BEGIN
     DELETE FROM events WHERE place > old.key << 32 AND place < (old.key + 1) << 32;
 END;
 
--- version 3: No event or blob without its session, also on connections that do not ask SQLite for foreign keys.
+-- version 3: No event or blob without its session, even on connections that do not enable foreign keys.
 
 CREATE TRIGGER events_sessions BEFORE INSERT ON events BEGIN
     SELECT RAISE (ABORT, 'FOREIGN KEY constraint failed: there is no such session')
@@ -90,7 +89,7 @@ END;
 
 CREATE TRIGGER sessions_messages AFTER DELETE ON sessions BEGIN DELETE FROM messages WHERE session = old.key; END;
 
--- version 5: What a resume needs of what was summarised: a cache, of which every row may be deleted.
+-- version 5: The views after compactions, for resumes: a cache, any row of which may be deleted.
 
 CREATE TABLE checkpoints (session INTEGER PRIMARY KEY, data BLOB NOT NULL);
 
@@ -98,9 +97,9 @@ CREATE TRIGGER sessions_checkpoints AFTER DELETE ON sessions BEGIN
     DELETE FROM checkpoints WHERE session = old.key;
 END;
 
--- version 6: The runs of a fleet, in the tables that Postgres has: fleet.sql.
+-- version 6: The runs of a fleet, in the same tables as in Postgres: fleet.sql.
 
--- version 7: Which session a request id is bound to; a session takes its rows along.
+-- version 7: The session to which a request id is bound; deleting a session deletes its rows.
 
 CREATE TABLE openagentic_requests (
     id text PRIMARY KEY, session integer NOT NULL REFERENCES sessions (key) ON DELETE CASCADE

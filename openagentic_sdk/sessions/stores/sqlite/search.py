@@ -61,7 +61,7 @@ _LISTED = (
     "SELECT key, touched FROM told JOIN sessions ON key = told.rowid WHERE told MATCH ? AND touched < ? "
     "ORDER BY touched DESC LIMIT ?"
 )
-# What has changed since it was counted in `IndexFamilies`.
+# Statements that mark what has changed since `IndexFamilies` counted it.
 _MARKING = (
     "DROP TRIGGER IF EXISTS listed_again",
     "DROP TRIGGER IF EXISTS listed_no_more",
@@ -88,14 +88,14 @@ class SearchFile:
         self._lock = PerProcess(threading.RLock)
 
     def update(self, progress: Progress | None = None) -> None:
-        """Update the index, if there can be one."""
+        """Update the index, if one can be used."""
         with suppress(driver().DatabaseError, OSError), self._opened() as index:
             self._catch_up(index, progress)
 
     def search(
         self, words: Sequence[str], limit: int, tenant: str | None = None, progress: Progress | None = None
     ) -> list[SearchHit] | None:
-        """The events that contain every word, newest session first; None if there can be no index.
+        """The events that contain every word, newest session first; None if no index can be used.
 
         `tenant` is the JSON of one tenant or of null; if it is `None`, all sessions are searched.
         """
@@ -201,7 +201,7 @@ class SearchFile:
     ) -> list[tuple[int, int]] | None:
         """`key` and `touched` of sessions whose summaries may contain the words of `query`, newest first.
 
-        All are touched earlier than `before`. None if there can be no such index.
+        All were touched before `before`. None if no such index can be used.
         """
         trigrams = trigram_query(query)
         return (
@@ -217,7 +217,7 @@ class SearchFile:
         describe: Callable[[str], SessionSummary],
         progress: Progress | None = None,
     ) -> Cells | None:
-        """The sums of the cells of these kinds; None if there can be no such index."""
+        """The sums of the cells of these kinds; None if no such index can be used."""
 
         def work(db: sqlite3.Connection) -> Cells | None:
             with _change(db):
@@ -233,7 +233,7 @@ class SearchFile:
         describe: Callable[[str], SessionSummary],
         progress: Progress | None,
     ) -> Any:
-        """The result of `work` on an index that contains all summaries; None if there can be no such index."""
+        """Return the result of `work` on an index that contains all summaries; None if no such index can be used."""
         try:
             with self._opened() as index, index.lock:
                 db = index.connection
@@ -313,7 +313,7 @@ def _list_sessions(
 
 
 def _drop_deleted(db: sqlite3.Connection) -> None:
-    """Once a minute, because counting reads every key: drop sessions deleted by versions that left them in the index."""
+    """Drop sessions deleted by versions that left them in the index; once a minute, because counting reads every key."""
     now, row = int(uptime_s()), db.execute("SELECT touched FROM looked WHERE what = 'deleted'").fetchone()
     if row is not None and 0 <= now - row[0] < DELETED_EVERY_S:
         return
@@ -346,7 +346,7 @@ def tell_of(db: Any, key: int, row: SessionSummary) -> None:
 
 
 def trigram_query(query: str) -> str:
-    """The FTS query for rows with all words of a list's query that are long enough; empty without such words."""
+    """The FTS query for rows with all words of a list's query that are long enough; empty if there are none."""
     words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
     return " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words)
 

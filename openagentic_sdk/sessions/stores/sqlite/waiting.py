@@ -1,4 +1,4 @@
-"""Notification between the users of an SQLite file: it is queried whenever something was written to it."""
+"""Notification between the users of an SQLite file: its sessions are queried whenever something was written to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE_IDS = 500
 
 
 class SqliteWaiting(DatabaseStore):
-    """Events and messages that other processes wrote to the file."""
+    """The waiting and inbox methods of `SqliteSessionStore`."""
 
     has_inbox = True
     _file: SqliteFile
@@ -35,7 +35,7 @@ class SqliteWaiting(DatabaseStore):
         return has_news and self.last_seq(session_id) > after_seq
 
     def _news_finder(self, given_seqs: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
-        """Query the sessions only if something was written to the file."""
+        """Like `PollingStore._news_finder`; the sessions are queried only if something was written to the file."""
         last_version = (-1, -1)
         command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
 
