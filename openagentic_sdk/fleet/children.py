@@ -71,7 +71,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
 
 def _answer(store: SessionStore, session: str, seal: Seal) -> str:
-    """The result of the last run in a session that this installation wrote; empty if none exists."""
+    """The result of the last run in a session that this installation wrote; empty if there is none."""
     try:
         view, _ = load_view(store, session, seal=seal)
     except SessionNotFoundError:
@@ -98,11 +98,11 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
         return  # the workflow was deleted
     payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
     # Without the result's text: it is in the log of the run, and may be long.
-    # The same `event_id` for each attempt: a worker that died after the delivery does not make it a second one.
+    # The same `event_id` for each attempt: if a worker dies after the delivery, the repeated one has no effect.
     notify = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )
-    with suppress(WorkflowError):  # a workflow that has ended needs no news
+    with suppress(WorkflowError):  # a workflow that has ended need not be notified
         await off_loop(True, notify)
     for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))) if is_there else ():
         for waiting in await fleet.runs(states=OPEN, session=above):

@@ -1,4 +1,4 @@
-"""Compute the next time that a cron line fires in a time zone: five fields as in crontab(5), field by field, no search.
+"""Compute when a cron line fires next in a time zone: five fields as in crontab(5), without trying every minute.
 
 A line describes wall-clock times. Times that the clock skips fire once, at the first minute after the gap; times that it
 repeats fire only the first time. Use the zone `UTC` to fire at equal intervals.
@@ -63,8 +63,7 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Parse `minute hour day-of-month month day-of-week` with `*`, names, ranges, lists and steps, or `@daily` and the
-    like.
+    """Parse `minute hour day-of-month month day-of-week` with `*`, names, ranges, lists and steps, or a word like `@daily`.
 
     Raises `OptionsError` for anything else, and for a line that can never fire, such as one for 30 February.
     """
@@ -81,14 +80,14 @@ def parse_cron(text: str) -> Cron:
     # Debian's crontab(5): a field is "restricted" if it does not start with *.
     either_day = not words[2].startswith("*") and not words[4].startswith("*")
     if not either_day and min(days) > max(_LONGEST[month] for month in months):
-        raise OptionsError(f"cron line {text!r} never fires: no month of it has a day {min(days)}")
+        raise OptionsError(f"cron line {text!r} never fires: none of its months has a day {min(days)}")
     # Sunday is both 0 and 7.
     weekdays = sorted({day % 7 for day in weekdays})
     return Cron(text, tuple(minutes), tuple(hours), tuple(days), tuple(months), tuple(weekdays), either_day)
 
 
 def read_zone(name: str) -> ZoneInfo:
-    """The time zone of that name in the IANA database. Raises `OptionsError` if none exists."""
+    """The time zone with this name in the IANA database. Raises `OptionsError` if this machine has none."""
     try:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", name):
             raise ValueError(name)
@@ -148,7 +147,7 @@ def _number(word: str, names: dict[str, int]) -> int:
 
 
 def _wall_times(cron: Cron, after: datetime) -> Iterator[datetime]:
-    """The wall-clock times at which the line fires, starting with the minute of `after`; iterates over days, not minutes."""
+    """Yield the wall-clock times at which the line fires, from the minute of `after` on, by days rather than by minutes."""
     start = after.replace(second=0, microsecond=0)
     for year in range(start.year, _LAST_YEAR + 1):
         for month in cron.months:

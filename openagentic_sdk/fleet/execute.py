@@ -38,7 +38,7 @@ from .prepare import rated_options, within_budget, workspace_of
 from .record import OVER, FleetRun, RunOutcome
 from .standing import Standing, ended_itself, last_outcome, look, parked, usage_after
 
-# The delay before a run is tried again whose session is in use, or whose store refused an operation.
+# The delay before retrying a run whose session is in use, and one whose store refused an operation.
 BUSY_S = 1.0
 REFUSED_S = 2.0
 MAX_ERROR_CHARS = 1000
@@ -71,7 +71,7 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
 
 
 async def _leave(fleet: Fleet, lease: Lease, outcome: RunOutcome, after_seq: int) -> bool:
-    """Write the outcome of the run into its row, with its usage after that event; False if another worker owns it."""
+    """Write a run's outcome and its usage after event `after_seq` to its row; return False if it could not be written."""
     run = lease.run
     if lease.is_lost:
         return False
@@ -84,7 +84,7 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: RunOutcome, after_seq: int
             await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
         if outcome.state in OVER:  # before updating the row: after a crash in between, it is repeated
             await tell_end(fleet, run, outcome)
-        # After the lease, another worker may own the run, so the row is not written any later.
+        # Once the lease has expired, another worker may own the run, so the row must not be written later.
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except (StorageError, SessionLockedError, LeaseLostError, ConcurrencyError):
         return False  # the next worker finds the outcome in the log
@@ -130,7 +130,7 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
 
 
 def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
-    """The prompt with its request id, which the queue keeps unique within the tenant."""
+    """The prompt with its request id, which the queue keeps unique within the tenant; None to continue from the log."""
     if run.prompt is None:
         return None
     may_name = fleet.agents[run.agent].client_files
@@ -138,7 +138,7 @@ def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:
-    """Wait for the run to end; cancel it if that is requested, suspend it for a drain or if its lease is lost."""
+    """Wait for the run to end; cancel it on request, and suspend it for a drain or if its lease is lost."""
     over = asyncio.ensure_future(background.over())
     signals = {asyncio.ensure_future(lease.changed.wait()), asyncio.ensure_future(draining.wait())}
     suspending: asyncio.Future[None] | None = None
@@ -164,7 +164,7 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
 async def _ending(
     store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None, after_seq: int
 ) -> RunOutcome:
-    """The next state of a run that this process releases, whose own events come after that one."""
+    """The next state of a run that this process releases and whose events come after `after_seq`."""
     if background.state == "cancelled":
         return RunOutcome("cancelled", "interrupted") if lease.is_cancelled else RunOutcome("queued")
     result = await background.wait()

@@ -46,9 +46,9 @@ LOOK_S = 1.0
 
 
 class Fleet:
-    """Runs of named agents over one store, in Postgres for many hosts or in SQLite for one.
+    """Runs of named agents in one store, in Postgres for many hosts or in SQLite for one.
 
-    `store` may be its address. `workspace_dir` is where this host keeps repositories and their checkouts (default: `fleet`
+    `store` may be an address. `workspace_dir` is where this host keeps repositories and their checkouts (default: `fleet`
     in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents`, runs can be inspected, answered and cancelled, but
     not started. Raises `FleetStoreError` if the store is not a database.
     """
@@ -76,7 +76,7 @@ class Fleet:
 
     @property
     def workspace_dir(self) -> Path:
-        """Where this host keeps repositories and their checkouts. Raises `OptionsError` if there is no such place."""
+        """The folder of this host's repositories and their checkouts. Raises `OptionsError` without a home folder."""
         return Path(self._workspace_dir or sdk_home() / "fleet").expanduser().absolute()
 
     async def enqueue(
@@ -146,9 +146,9 @@ class Fleet:
         wishes: Mapping[str, Any] | None = None,
         workspace: str | None = None,
     ) -> Schedule:
-        """Enqueue such a run, in a new session, whenever the cron line fires in that time zone (see `fleet.cron`).
+        """Create a schedule that enqueues a run in a new session whenever the cron line fires in `zone` (see `fleet.cron`).
 
-        Any worker of the fleet does this. Times missed while no worker was running are made up for by one run. `schedules`
+        Any worker of the fleet fires it. Times missed while no worker was running are made up for by one run. `schedules`
         lists, pauses and removes schedules. Raises what `enqueue` raises, and `OptionsError` for an invalid line, zone or
         name.
         """
@@ -206,19 +206,19 @@ class Fleet:
         session: str | None = None,
         limit: int = 50,
     ) -> list[FleetRun]:
-        """Runs, newest first."""
+        """The runs in these states, of this tenant and this session (by default any), newest first."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
         rows: list[FleetRun] = await off_loop(True, find)
         return rows
 
     async def cancel(self, run_id: int, *, cancelled_by: str = "user") -> bool:
-        """Cancel a run for good, through its owner if it is running. Returns False if it is already over.
+        """Cancel a run permanently, through its owner if it is running; return False if it is already over.
 
         Raises `RunNotFoundError`.
         """
         run = await self.status(run_id)
         is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
-        # Not running: nobody else will tell the workflow, or close what the run left open.
+        # Not running: nobody else will notify the workflow, or close what the run left open.
         if is_open and (await self.status(run_id)).state == "cancelled":
             await tell_end(self, run, RunOutcome("cancelled", "interrupted"))
             standing: Standing = await off_loop(True, look, self.store, run)
@@ -230,8 +230,7 @@ class Fleet:
         return is_open
 
     async def answer(self, run_id: int, question_id: str | None, answer: str, *, answered_by: str = "user") -> None:
-        """Answer a question that a run is parked on, and queue the run again. None as `question_id` means its only
-        question.
+        """Answer a question that a run is parked on, and queue the run again; `question_id` None means its only question.
 
         Raises `RunNotFoundError`, `AnswerRefusedError` if the text is not a valid answer, and `FleetError` if the run is
         not waiting for it.
@@ -257,15 +256,15 @@ class Fleet:
             raise
         except (OptionsError, SessionLockedError) as error:
             raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
-        # With the place where it was parked: a run that has continued since must not be queued a second time.
+        # With the `seq` at which it was parked: a run that has continued since must not be queued a second time.
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
 
     async def retry(self, run_id: int) -> int:
-        """Enqueue a run again that failed, or that a limit or hook stopped; return the number of the new run.
+        """Enqueue again a run that failed, or that a limit or hook stopped; return the number of the new run.
 
-        The new run continues the session's log: no call that started is repeated but as after a crash, and no answer that
-        is in the log is paid for again. It begins with the prompt if the log does not contain it. It keeps the agent,
-        session, tenant, queue, priority, workspace and wishes. Retrying a run twice returns the same new run.
+        The new run continues the session's log: a call that had started is treated as after a crash, and no answer in the
+        log is paid for again. It begins with the prompt if the log does not contain it. It keeps the agent, session, tenant,
+        queue, priority, workspace and wishes. Retrying a run twice returns the same new run.
 
         Raises `RunNotFoundError`, and `FleetError` for a run that is not over, ended by itself, was cancelled or is a step
         of a workflow, or whose session has continued since.
@@ -293,14 +292,14 @@ class Fleet:
         return int(await off_loop(True, self.queue.add, new))
 
     async def questions(self, run_id: int) -> list[UserQuestion]:
-        """The open questions of a parked run; `answer` takes their ids. Raises `RunNotFoundError`."""
+        """The open questions of a parked run, whose ids `answer` accepts. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
         seal = Seal(self.key_file(run))
         questions: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
         return questions
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """The events of the run's session, stored ones first, then new ones, until the run is over or parked."""
+        """Yield the events of the run's session, stored ones first, then new ones, until the run is over or waits."""
         run = await self.status(run_id)
         follower: Follower | None = None
         try:
@@ -325,13 +324,13 @@ class Fleet:
                 await follower.close()
 
     def key_file(self, run: FleetRun) -> str | None:
-        """The file with the key of a run's agent; None without a registry here."""
+        """The key file of a run's agent; None if the agent has none or this fleet does not have the agent."""
         return (
             self._agents.options(run.agent).key_file if self._agents is not None and run.agent in self._agents else None
         )
 
     def close(self) -> None:
-        """Stop listening; the store stays open, because it belongs to the caller."""
+        """Stop listening for notifications; the store stays open, because it belongs to the caller."""
         self.queue.tables.close()
 
 
@@ -354,13 +353,13 @@ def _written_body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple
 
 
 def _unretryable(run: FleetRun) -> str | None:
-    """Why a run cannot be retried, as the end of a sentence that begins with it; None if it can."""
+    """The reason why a run cannot be retried, as the predicate of a sentence about the run; None if it can."""
     if not run.is_over:
         return f"is {run.state}: only a run that is over can be retried"
     if run.is_step and run.listener is not None:
         return f"is a step of a workflow: retry that, `openagentic-sdk workflow retry {run.listener[0]}`"
     if run.state == "cancelled":
-        return f"was cancelled for good: `fleet enqueue {run.agent} --session {run.session}` continues its session"
+        return f"was cancelled permanently: `fleet enqueue {run.agent} --session {run.session}` continues its session"
     if run.state == "ended" and run.stop_reason == "end":
         return f"ended by itself: `fleet enqueue {run.agent} PROMPT --session {run.session}` continues its session"
     return None

@@ -1,9 +1,9 @@
 """The lease that lets this process continue a run, and the thread that renews it.
 
-A lease decides which worker should try. It is counted from before the moment at which it was requested, on a clock that
-also runs while the process is stopped, and while this machine sleeps if the database is on another (`Tables.lease_now`).
-Once the lease has expired, the run is lost for good here, whatever the database returns later: nothing more is started or
-written. If two processes both believe that they own a run, the session's epoch decides which may write.
+A lease decides which worker should try. It is counted from just before it is requested, on a clock that also runs while
+the process is stopped, and while this machine sleeps if the database is on another (`Tables.lease_now`). Once the lease has
+expired, this process has lost the run permanently, whatever the database returns later: nothing more is started or written.
+If two processes both believe that they own a run, the session's epoch decides which may write.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """The remaining seconds; 0 once the lease was lost."""
+        """The remaining seconds; 0 once the lease is lost."""
         left_s = self._until - self._now()
         self._is_lost = self._is_lost or left_s <= 0
         return 0.0 if self._is_lost else left_s
@@ -57,7 +57,7 @@ class Lease:
             raise RunLostError(self.run.id)
 
     def renew(self, lease_s: float, asked_at: float) -> None:
-        """Extend the lease, unless it was lost in the meantime."""
+        """Extend the lease, unless it has been lost in the meantime."""
         if not self.is_lost:
             self._until = asked_at + lease_s * (1 - MARGIN)
 
@@ -80,7 +80,7 @@ class Lease:
 
 
 class Heart:
-    """Renews the leases of one process in a thread, so that neither a busy event loop nor a long tool delays it."""
+    """The renewal of a process's leases, in a thread, so that neither a busy event loop nor a long tool delays it."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -141,7 +141,7 @@ class Heart:
             )
         except SessionError:
             return False  # the database is unreachable: the leases expire unless it returns in time
-        except Exception:  # noqa: BLE001 - a heart that stops without a word would have every run done twice
+        except Exception:  # noqa: BLE001 - if this thread ended silently, every run would be executed twice
             return False
         for run_id, lease in mine.items():
             if run_id not in flags:

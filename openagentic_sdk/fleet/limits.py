@@ -1,4 +1,4 @@
-"""The limits of a fleet: concurrent runs of a tenant, queue or agent, a tenant's budget, requests and tokens of a key.
+"""The limits of a fleet: concurrent runs of a tenant, queue or agent, a tenant's budget, and the rates of a provider's key.
 
 All state is in the database. The counts are exact: if any limit is set, claims are serialized, so each sees the effect of
 the one before. Money is reserved before a run and settled when its worker releases it, by the cost in the session's log.
@@ -19,7 +19,7 @@ from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")
-# The maximum age of a cached answer: by then every host respects a first limit of runs, and a key's first limit or block.
+# The maximum age of a cached answer: after it, every host respects a first limit of runs, and a key's first limit or block.
 LOOK_S = 1.0
 # The fraction of a tenant's budget that a run reserves if neither the run nor the tenant limits the cost of one run.
 SHARE_OF_RUN = 0.1
@@ -166,7 +166,7 @@ class _SetLimits:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the last query of the database is less than a second old, so that the next look needs none."""
+        """Whether the last query of the database is at most `LOOK_S` old, so that its answer can be used again."""
         return self._looked_at is not None and time.monotonic() - self._looked_at <= LOOK_S
 
     def _recent_names(self) -> list[Any]:
@@ -212,7 +212,7 @@ class FleetLimits(_SetLimits):
         return [Limit(*row) for row in self._tables.read(command)]
 
     def set_budget(self, tenant: str, max_usd: float | None, run_usd: float | None = None) -> None:
-        """Set what a tenant may spend from now on; None removes the budget. Reserved amounts stay. Raises `OptionsError`."""
+        """Set what a tenant may spend from now on; reservations stay. None removes the budget. Raises `OptionsError`."""
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
                 raise OptionsError(f"a budget is a number of US dollars of at least 0, not {amount!r:.100}")
@@ -238,7 +238,7 @@ class FleetLimits(_SetLimits):
 
     @property
     def are_any(self) -> bool:
-        """Whether claims have to be serialized; queries the database at most once a second."""
+        """Whether there are limits, so that claims have to be serialized; queries the database at most once a second."""
         return bool(self._recent_names())
 
     def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
@@ -267,12 +267,12 @@ class FleetLimits(_SetLimits):
         return self._tables.change(attempt, steps=4, durable=True)
 
     def is_spent(self, tenant: str) -> bool:
-        """Whether a tenant's budget is used up for good: nothing is left and no reservation can return."""
+        """Whether a tenant's budget is used up: nothing is left, and no reservation could give anything back."""
         command = "SELECT 1 FROM openagentic_budgets WHERE tenant = %s AND spent_usd >= max_usd AND reserved_usd <= 0"
         return bool(self._tables.read(command, (tenant,)))
 
     def settle(self, run_id: int, fence: int, tenant: str, cost_usd: float | None) -> None:
-        """Book the cost so far of a run that this process owns, and return its reservation.
+        """Book the cost so far of a run that this process owns, and release its reservation.
 
         An unknown cost (None) counts as the whole reservation.
         """
@@ -292,7 +292,7 @@ class FleetLimits(_SetLimits):
 
 
 class Rates(_SetLimits):
-    """The token buckets of one database, by the names of keys."""
+    """The token buckets of one database, by the name of the key."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables, "SELECT name FROM openagentic_rates")
@@ -332,7 +332,7 @@ class Rates(_SetLimits):
         return [(name, requests, tokens, left_s) for name, requests, tokens, left_s in self._tables.read(command)]
 
     def take(self, name: str, tokens: int) -> float:
-        """Take one request of about this many tokens; return the seconds until its turn, 0 for now."""
+        """Take one request of about this many tokens; return the seconds until its turn, 0 if it may start now."""
         rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
         if not rows:
             return 0.0
@@ -352,7 +352,7 @@ class Rates(_SetLimits):
         self._tables.change(lambda execute: execute(_SETTLE, (tokens, name)))
 
     def block(self, name: str, for_s: float) -> None:
-        """Block the key for that many seconds."""
+        """Block the key for `for_s` seconds."""
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))

@@ -31,9 +31,9 @@ from .limits import Rates
 from .record import FleetRun, RunOutcome
 from .workspace import open_workspace, read_wish
 
-# The delay before a run is tried again whose tenant's budget is reserved by other runs.
+# The delay before retrying a run whose tenant's budget is reserved by other runs.
 RESERVED_S = 5.0
-# How long a 429 response blocks a key for all hosts: if it names no time, and at most.
+# How long a 429 response that names no time blocks a key for all hosts, and the longest block for any response.
 UNNAMED_BLOCK_S = 1.0
 MAX_BLOCK_S = 600.0
 
@@ -48,7 +48,7 @@ class RatedProvider(AroundProvider):
         self._clock = clock or SystemClock()
 
     def with_idempotency_key(self, key: str) -> Self:
-        """A copy around a provider that marks its attempts with this key, if it supports that."""
+        """Return a copy whose provider marks its attempts with this key, if the provider supports that."""
         other = copy(self)
         if isinstance(self.provider, KeyedProvider):
             other.provider = self.provider.with_idempotency_key(key)
@@ -57,9 +57,9 @@ class RatedProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer, requested after waiting for the turn."""
+        """Wait for the key's turn, then request the answer and yield its events."""
         is_counted = await off_loop(not self._rates.is_fresh, self._rates.is_known, self._key)
-        # An estimate writes the whole request as JSON, which would be for nothing without a limit.
+        # An estimate writes the whole request as JSON, which would be wasted without a limit.
         token_count = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens if is_counted else 0
         while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, token_count))) > 0:
             # `take` has already taken the tokens, in advance: only a block since then makes this request queue again.
@@ -76,7 +76,7 @@ class RatedProvider(AroundProvider):
                     yield event
         except ProviderHTTPError as error:
             asked_s = retry_after_s(error.headers, self._clock.now()) if error.retryable else None
-            # Another failure that names no time, such as a 500, says nothing about the requests of other hosts.
+            # Another failure that names no time, such as a 500, implies nothing about the requests of other hosts.
             if error.retryable and (asked_s is not None or error.status == 429):
                 for_s = min(MAX_BLOCK_S, asked_s or UNNAMED_BLOCK_S)
                 await off_loop(True, self._rates.block, self._key, for_s)
@@ -87,7 +87,7 @@ class RatedProvider(AroundProvider):
 
 
 def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options with the rate limits of all hosts around every provider of a run, except those of its subagents.
+    """The options with the fleet's rate limits around every provider of a run, except those of its subagents.
 
     The key's name comes from the registry.
     """
@@ -132,14 +132,15 @@ def within_budget(
             "budget",
             f"the budget of tenant {run.tenant!r} is spent: increase it, then `fleet retry {run.id}`",
         )
-    return RunOutcome("queued", error=f"the budget of tenant {run.tenant!r} is reserved by others", delay_s=RESERVED_S)
+    text = f"the budget of tenant {run.tenant!r} is reserved by other runs"
+    return RunOutcome("queued", error=text, delay_s=RESERVED_S)
 
 
 @asynccontextmanager
 async def workspace_of(
     fleet: Fleet, lease: Lease, options: OpenAgenticOptions, draining: asyncio.Event
 ) -> AsyncIterator[OpenAgenticOptions]:
-    """The options of a run in its workspace, which exists until the block ends."""
+    """Open the workspace of a run, which exists until the block ends; yield the run's options in it."""
     run, stop = lease.run, threading.Event()
     agent = fleet.agents[run.agent]
     wish = read_wish(agent, run.workspace)

@@ -55,7 +55,7 @@ _IS_FIRST = """
             END
     )
 """
-# Where several workers can write at the same time, `skip_locked` gives each of them another run.
+# Where several workers can write at the same time, `skip_locked` gives each of them a different run.
 _LOST = """
     SELECT id FROM openagentic_runs AS run
     WHERE state = 'running' AND lease_until < {now} AND {mine} ORDER BY lease_until LIMIT 1 {skip_locked}
@@ -81,8 +81,8 @@ _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
     RETURNING id, cancel_requested_at IS NOT NULL
 """
-# A park or a hand-over is not a crash and does not count as an attempt. A run to be cancelled is queued for a worker to end.
-# What a run used stays as it is stored if its owner does not know it (NULL).
+# A park or a hand-over is not a crash and does not count as an attempt. A run to be cancelled is queued, so that a worker
+# ends it. The stored usage of a run is kept if its owner does not know the usage (NULL).
 _LEAVE = """
     UPDATE openagentic_runs SET
         state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
@@ -138,9 +138,7 @@ class NewRun:
 
 @frozen
 class Claimer:
-    """The worker that claims: its name, the length of its lease, and the runs that it accepts; no `queues` means all
-    queues.
-    """
+    """A worker that claims runs: its name, the length of its lease, its agents, and its queues (all queues if empty)."""
 
     owner: str
     lease_s: float
@@ -149,13 +147,13 @@ class Claimer:
 
 
 class Queue:
-    """All runs of one database. Every call blocks, and raises `StorageError` if the database is unreachable for too long."""
+    """The runs in one database. Every call blocks, and raises `StorageError` if the database is unreachable for too long."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
-        # Whether the last claim found a run: the next one will find another, and need not look before it blocks writers.
+        # Whether the last claim found a run: then the next one does not look before it blocks writers, as it will find one.
         # The first claim of a process always blocks: after a restart of the machine, its transaction shortens the leases of
         # the workers that are gone (`SteadyClock.start`).
         self._has_found_run = True
@@ -170,7 +168,7 @@ class Queue:
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
     def adding(self, new: NewRun) -> Statements[int]:
-        """The statements of `add`, for a caller with its own connection."""
+        """Yield the statements of `add`, for a caller with its own connection; return the run's number."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
         rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values
@@ -190,7 +188,7 @@ class Queue:
     # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Become the owner of the next run that is due or lost, or of the run `run_id`; None if none exists."""
+        """Become the owner of the next run that is due or lost, or of the run `run_id`; return it, None if there is none."""
         one, takes_turns = run_id is not None, self.limits.are_any
         usable = self.tables.is_usable
         look, take = _claiming(
@@ -235,7 +233,7 @@ class Queue:
         return dict(self.tables.change(lambda execute: execute(command, values), patience_s=patience_s))
 
     def leave(self, run: FleetRun, outcome: RunOutcome, *, patience_s: float = 30.0) -> bool:
-        """Move the run from `running` to its next state; False if it has another owner by now."""
+        """Move the run from `running` to its next state; return False if it has another owner by now."""
         state, attempts = outcome.state, 0
         values = (
             *(state, state, state, state, state, outcome.delay_s, state, outcome.parked_seq, outcome.parked_seq),
@@ -259,7 +257,7 @@ class Queue:
     # --- for everyone else ---------------------------------------------------------------------------------------------
 
     def cancel(self, run_id: int, cancelled_by: str) -> bool:
-        """End a run that has no owner, otherwise ask its owner to end it; False if it is already over."""
+        """End a run that has no owner, otherwise ask its owner to end it; return False if it is already over."""
 
         def attempt(execute: Execute) -> bool:
             is_open = bool(execute(_CANCEL.format(now=self.tables.now), (cancelled_by, run_id)))
@@ -269,9 +267,9 @@ class Queue:
         return self.tables.change(attempt, durable=True)
 
     def wake_answered(self, is_answered: Callable[[str, int], bool]) -> list[int]:
-        """Queue parked runs again that got an answer or an event from any process; return their numbers.
+        """Queue again the parked runs that got an answer or an event from any process; return their numbers.
 
-        `is_answered(session, seq)` returns whether the log contains one after that event.
+        `is_answered(session, seq)` returns whether the session's log contains one after event `seq`.
         """
         tables = self.tables
         is_parked = _IS_PARKED.format(now=tables.now)
@@ -292,7 +290,7 @@ class Queue:
         return woken_ids
 
     def wake(self, run_id: int, parked_seq: int) -> None:
-        """Queue a parked run again, unless it is already queued."""
+        """Queue a parked run again, unless it has moved on since it parked at event `parked_seq`."""
 
         def attempt(execute: Execute) -> None:
             now = self.tables.now
@@ -319,7 +317,7 @@ class Queue:
         return _read(rows[0])
 
     def find_by_request(self, tenant: str, request_id: str) -> FleetRun | None:
-        """The tenant's run with this request id, None without one."""
+        """The tenant's run with this request id; None if there is none."""
         rows = self._select(self.tables.read, "tenant = %s AND request_id = %s", (tenant, request_id))
         return _read(rows[0]) if rows else None
 
@@ -331,7 +329,7 @@ class Queue:
         session: str | None = None,
         limit: int = 50,
     ) -> list[FleetRun]:
-        """Runs, newest first."""
+        """The runs in these states, of this tenant and this session (by default any), newest first."""
         conditions = [f"state IN ({_marks(states)})"] if states else []
         values: list[Any] = list(states)
         for column, value in (("tenant", tenant), ("session", session)):
@@ -361,10 +359,10 @@ class Queue:
 def _claiming(
     tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool, is_usable: str
 ) -> tuple[str, str]:
-    """The statements that find the next run to claim, or the `one` if it can be claimed, and that claim it.
+    """The statement that finds the next run to claim, or with `one` a given run, and the statement that claims it.
 
-    Their parameters end with the format, the agents, the queues and the number of the `one`, twice, and the format again
-    unless there is the `one`.
+    Their parameters end with the format, the agents, the queues and, with `one`, the run's number, all of these twice;
+    without `one`, the format follows once more.
     """
     mine = f"run.format <= %s AND run.agent IN ({_marks(range(agents))})"
     if queues:

@@ -90,13 +90,13 @@ class FleetRun:
 
     @property
     def listener(self) -> tuple[str, str] | None:
-        """The session of the workflow that this run is a step of, and the event that announces the run's end to it."""
+        """The workflow's session to notify when this run is over, and the event to deliver; None if there is none."""
         pair = loads_json(self.body).get("told")
         return None if pair is None else (str(pair[0]), str(pair[1]))
 
     @property
     def is_step(self) -> bool:
-        """Whether a workflow enqueued it as one of its steps; its session is then a child of the workflow's session."""
+        """Whether a workflow enqueued the run as one of its steps; its session is then a child of the workflow's."""
         return self.listener is not None and self.request_id.startswith("step:")
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class FleetRun:
 class RunUsage:
     """The usage of a run so far, by its session's log; `cost_usd` is `None` if a price is unknown.
 
-    `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event.
+    `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event in seconds.
     """
 
     input_tokens: int = 0
@@ -121,9 +121,9 @@ class RunUsage:
 
 @frozen
 class RunOutcome:
-    """The next state of a run after `running`. It is not claimed for `delay_s` seconds; `parked_seq` is the log's end then.
+    """The next state of a run after `running`. It is not claimed again for `delay_s` seconds.
 
-    If `used` is `None`, the usage in the row is left unchanged.
+    `parked_seq` is the last `seq` of the log of a parked run. If `used` is `None`, the usage in the row is left unchanged.
     """
 
     state: FleetState

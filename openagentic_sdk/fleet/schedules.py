@@ -34,7 +34,7 @@ _ADD = f"""
 _DUE = """
     SELECT {columns} FROM openagentic_schedules WHERE is_paused = 0 AND next_at <= {wall} ORDER BY next_at, name LIMIT %s
 """
-# Only from the time that the caller read: of several workers that find the schedule due, one moves it.
+# Only from the time that the caller read: if several workers find the schedule due, one of them advances it.
 _MOVE = """
     UPDATE openagentic_schedules SET next_at = %s, fired_at = %s, fired = fired + 1, error = %s
     WHERE name = %s AND next_at = %s AND is_paused = 0 RETURNING name
@@ -47,7 +47,7 @@ _PAUSE = "UPDATE openagentic_schedules SET is_paused = %s, next_at = %s WHERE na
 
 @frozen
 class Schedule:
-    """One row. Times are seconds since 1970; `error` is why it was not fired the last time."""
+    """A schedule, as stored in its row. Times are seconds since 1970; `error` is the reason why its last firing failed."""
 
     name: str
     cron: str
@@ -74,7 +74,7 @@ class Schedules:
         self._tables = queue.tables
 
     def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
-        """Start enqueuing runs like this one, from now on. Raises `OptionsError`, also for a name that is taken."""
+        """Start enqueuing runs like this one, from now on. Raises `OptionsError`, including for a name that is taken."""
         next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
         rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)
         values = (name, cron, zone, *rest, next_at)

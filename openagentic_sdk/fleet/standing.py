@@ -19,17 +19,18 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .record import FleetRun, RunOutcome, RunUsage
 
-# The delays before a run is tried again whose answered call needs a tool that its worker lacked.
+# The delays before retrying a run whose answered call needs a tool that its worker lacked.
 _FOR_ANOTHER = Backoff(1.0, 300.0, jitter=0.5)
-# The most events that are searched for earlier attempts.
+# How many events at the end of a log are searched for earlier attempts.
 _LOOKED_AT = 200
 
 
 @frozen
 class Standing:
-    """Whether the session exists, whether its newest prompt is the run's, and the run's outcome; None if it is to continue.
+    """The state of a run by its log: `is_there` if the session exists, `is_said` if its newest prompt is the run's.
 
-    The run's own events come after `after_seq`; `cost_usd` is the cost of the session so far, None if unknown.
+    `outcome` is None if the run is to continue. The run's own events come after `after_seq`; `cost_usd` is the cost of the
+    session so far, None if unknown.
     """
 
     is_there: bool
@@ -40,7 +41,7 @@ class Standing:
 
 
 def look(store: SessionStore, run: FleetRun) -> Standing:
-    """The state of a run by its log. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
+    """Read the state of a run. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
     try:
         metadata = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
@@ -67,7 +68,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
 
 
 def begins_again(store: SessionStore, run: FleetRun) -> bool:
-    """Whether a retry of this run begins with its prompt: its session has none of it that a model is to answer.
+    """Whether a retry of this run must begin with its prompt, because the log does not contain it as one to be answered.
 
     Raises `FleetError` if the session has continued since, or belongs to another tenant, and what reading a log raises.
     """
@@ -87,7 +88,7 @@ def begins_again(store: SessionStore, run: FleetRun) -> bool:
 
 
 def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:
-    """The usage of the run whose events come after that one; None if there are none. Raises what reading a log raises."""
+    """The usage of the run whose events come after `after_seq`; None if it has none. Raises what reading a log raises."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
     if not events:
         return None
@@ -115,7 +116,7 @@ def outcome_of(result: Result) -> RunOutcome:
 
 
 def last_outcome(store: SessionStore, session: str, after_seq: int) -> RunOutcome | None:
-    """The outcome of the last result after that event; None without one. Raises what reading a log raises."""
+    """The outcome of the last result after event `after_seq`; None without one. Raises what reading a log raises."""
     results = [event for event in store.iter_events(session, after_seq=after_seq) if isinstance(event, Result)]
     return outcome_of(results[-1]) if results else None
 
@@ -142,9 +143,9 @@ def ended_itself(store: SessionStore, session: str) -> bool:
 
 
 def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> RunOutcome:
-    """The outcome of a run that has parked, whose log ends with that event; a workflow continues by itself when it is due.
+    """The outcome of a run that has parked and whose log ends at `seq`; a workflow continues by itself when it is due.
 
-    Events that arrived between the workflow's last check and its end did not find it parked. Blocks.
+    An event that arrived between a workflow's last check and its end could not wake the run: it is queued at once. Blocks.
     """
     park = Park.read(store, session)
     if park is None:
@@ -173,9 +174,9 @@ def _for_another(store: SessionStore, session: str, seq: int) -> RunOutcome:
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:
-    """Whether the log contains an answer, or an event for a workflow, after that event.
+    """Whether the log contains an answer, or an event for a workflow, after event `seq`.
 
-    True for an unreadable log: the run will report the error.
+    True for an unreadable or deleted log: the run will report the error.
     """
     try:
         return any(

@@ -1,4 +1,4 @@
-"""Figures of a fleet's pending, running and finished work, by its rows: for people, and as text for Prometheus.
+"""Figures about a fleet's pending, running and finished runs, from its rows: for people, and as text for Prometheus.
 
 Everything is counted in the database, so all hosts report the same figures; a deleted row is no longer counted.
 """
@@ -141,19 +141,19 @@ def to_text(stats: FleetStats) -> str:
         if group.state == "queued":
             text = "How long the longest waiting run has been due."
             add("oldest_queued_seconds", "gauge", text, group.oldest_s, {**who, **queue}, largest=True)
-        add("claims_total", "counter", "Times that a worker took a run.", group.claims, queue)
-        text = "Claims of runs whose owner's lease had run out."
+        add("claims_total", "counter", "Times that a worker claimed a run.", group.claims, queue)
+        text = "Claims of runs whose owner's lease had expired."
         add("steals_total", "counter", text, group.steals, queue)
-        text = "Leases that ran out while their run went on, taken over or not yet."
+        text = "Leases that expired during their runs, taken over or not yet."
         add("lease_losses_total", "counter", text, group.steals + group.lost_now, queue)
         add("unknown_outcomes_total", "counter", "Calls whose effect is unknown.", group.unknown, who)
-        text = "Tokens, by what they were."
+        text = "Tokens, by direction."
         add("tokens_total", "counter", text, group.input_tokens, {**who, "direction": "input"})
         add("tokens_total", "counter", text, group.output_tokens, {**who, "direction": "output"})
         add("cost_usd_total", "counter", "US dollars spent by runs whose price is known.", group.cost_usd, who)
         add("unpriced_runs_total", "counter", "Ended runs whose price is unknown.", group.unpriced, who)
     for tenant, max_usd, spent_usd, reserved_usd in stats.budgets:
-        text = "What a tenant may spend in US dollars, has spent, and has reserved."
+        text = "US dollars that a tenant may spend, has spent, and has reserved."
         for part, value in (("max", max_usd), ("spent", spent_usd), ("reserved", reserved_usd)):
             add("budget_usd", "gauge", text, value, {"tenant": tenant, "part": part})
     return to_exposition(families) + "\n".join(_histogram(stats)) + "\n"

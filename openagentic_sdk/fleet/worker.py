@@ -32,7 +32,7 @@ SLOTS = 4
 POLL_S = 0.6
 _POLLS, _CLAIMS = Backoff(POLL_S, POLL_S, jitter=0.3), Backoff(POLL_S / 2, POLL_S / 2, jitter=0.6)
 _AFTER_FAILURES = Backoff(0.2, 5.0, jitter=0.5)
-# How often it checks for answered runs and for runs to cancel; more often after a notification.
+# How often a worker checks for answered runs and for runs to cancel; more often after a notification.
 TICK_S, TOLD_TICK_S = 1.0, 0.2
 
 # Called with each run when it starts and ends here: (the run, its state in words).
@@ -40,7 +40,7 @@ Report = Callable[[FleetRun, str], None]
 
 
 class Worker:
-    """Executes runs of a fleet in this process, `slots` at a time, from these queues, or from all if none is named.
+    """A worker that executes runs of a fleet in this process, `slots` at a time, from `queues`, or from all without any.
 
     `lease_s` is how long a run is left alone after its worker stops responding: more than the longest pause of a process
     and of the database. `grace_s` is how long a drain lets steps finish. `complain` is called if the database is unusable;
@@ -78,7 +78,7 @@ class Worker:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it has stopped claiming runs."""
+        """Whether the worker has stopped claiming runs."""
         return self._draining.is_set()
 
     def drain(self) -> None:
@@ -95,7 +95,7 @@ class Worker:
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0
         try:
-            # So that workers that start together do not all query together.
+            # Workers that start together must not all query the database together.
             await self._pause(random.uniform(0.0, 0.02))
             while not self._draining.is_set():
                 try:
@@ -133,7 +133,7 @@ class Worker:
             raise self._failure
 
     async def _wait_for_news(self, poll_s: float) -> bool:
-        """Whether a notification arrived within this time."""
+        """Wait for a notification; return whether one arrived within this time."""
         try:
             return bool(await off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
         except StorageError:  # the next claim reports it
@@ -174,7 +174,7 @@ class Worker:
         self._report(lease.run, _words(outcome))
 
     async def _tick(self) -> None:
-        """Do the periodic work that any one worker must do: find lost, answered and cancelled runs."""
+        """Do the periodic work: fire due schedules, wake answered runs, and cancel runs of this worker if requested."""
         if time.monotonic() - self._ticked < (TOLD_TICK_S if self._was_told else TICK_S):
             return
         self._ticked, self._was_told = time.monotonic(), False
@@ -212,11 +212,11 @@ def _worker_name() -> str:
 
 
 async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
-    """Continue one run until it is over or parked, in whichever process; return its state then.
+    """Continue one run until it is over or parked, here or in another process; return its state then.
 
-    For other schedulers, which may call it repeatedly and concurrently: the run is executed once. On cancellation, it hands
-    the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and `StorageError` if the database
-    stays unreachable: then call it again.
+    For other schedulers, which may call this repeatedly and concurrently: the run is executed once. On cancellation, the run
+    is handed back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and `StorageError` if the
+    database stays unreachable: then call it again.
     """
     who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)

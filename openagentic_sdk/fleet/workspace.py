@@ -1,8 +1,8 @@
-"""The files of a run that can continue on any host: a folder that all hosts share, or a checkout of its own.
+"""The files of a run that can continue on any host: a folder that all hosts share, or the run's own checkout.
 
 Each run of a repository gets a clone that borrows the objects of the host's copy (`git clone --shared`) and not a linked
-worktree, whose configuration, refs and hooks all runs would share. Our own git processes files that a model has written
-from outside of that clone, with its index and objects elsewhere: nothing in the checkout, including its `.git`, controls
+worktree, whose configuration, refs and hooks all runs would share. When we run git on files that a model has written, it
+runs outside of that clone, with its index and objects elsewhere: nothing in the checkout, including its `.git`, controls
 what git does. Only the registry chooses the repository; git runs no hook, filter, submodule or helper.
 
 After each call that may have changed files, and before its result is in the log, the changes are stored as a patch among
@@ -83,7 +83,7 @@ _ZERO: Callable[[], bool] = lambda: False  # noqa: E731
 
 @frozen
 class Wish:
-    """The requested workspace: its name in the registry, and the ref for a repository, empty for the registry's."""
+    """The requested workspace: its name in the registry, and the ref of a repository, empty for the registry's own."""
 
     name: str
     ref: str = ""
@@ -144,10 +144,10 @@ def open_workspace(
     root: Path,
     is_cancelled: Callable[[], bool] = _ZERO,
 ) -> Iterator[OpenAgenticOptions]:
-    """The options of a run in its workspace, which exists until the block ends. Blocks: call it in a thread.
+    """Open the workspace of a run, which exists until the block ends; yield the run's options in it.
 
-    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `FleetError` if the workspace is
-    unavailable, and `StorageError` if the run was cancelled in the meantime.
+    Blocks: enter it in a thread. `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and
+    `FleetError` if the workspace is unavailable, and `StorageError` if the run was cancelled in the meantime.
     """
     if wish is None:
         refuse = HookMatcher(HOOK, "|".join(sorted(FILE_TOOLS)), lambda _: HookDecision(True, _NO_FILES))
@@ -221,8 +221,8 @@ class _CheckoutHooks:
         checkout, message = self._checkout, None
         if self._kept_checkout is not None:
             message = (
-                f"This session goes on in a new checkout of {checkout.commit}, with what it had changed when its last call "
-                "ended. Files that git ignores, programs that ran, and changes of a call that was cut off are not there."
+                f"This session continues in a new checkout of {checkout.commit}, with the changes that it had when its last "
+                "call ended. Files that git ignores, running programs, and changes of an interrupted call are missing."
             )
         return HookDecision(action="opened", additional_context=message, log_as=self._log_as())
 
@@ -230,13 +230,13 @@ class _CheckoutHooks:
         try:
             patch, left_out = self._checkout.patch()
         except (FleetError, StorageError) as error:
-            message = f"The changes so far could not be kept ({error}): should another host go on, they are not there."
+            message = f"The changes so far could not be kept ({error}): if another host continues, they are missing."
             return HookDecision(action="not_kept", additional_context=message)
         if patch == self._patch:
             return None
         self._sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
         self._patch = patch
-        note = f"Not kept, should another host go on: {left_out}" if left_out else None
+        note = f"Not kept in case another host continues: {left_out}" if left_out else None
         return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:
@@ -287,7 +287,7 @@ class _Checkout:
         shutil.copyfile(self.tree / ".git/index", self._home / "index")
 
     def patch(self) -> tuple[bytes, str]:
-        """All differences from the commit, and a sentence about what could not be read."""
+        """Compute all differences from the commit; return them with a sentence about what could not be read."""
         env = {
             "GIT_DIR": str(self._copy),
             "GIT_WORK_TREE": str(self.tree),
@@ -341,7 +341,7 @@ class _GitOutput:
 
 
 class _Git:
-    """Runs git for one repository, without any configuration of the host or the repository, and with no program but ssh.
+    """Git for one repository, run without any configuration of the host or the repository, and with no program but ssh.
 
     Commands on a working tree (`run`) get no token and no ssh agent, and are confined to `home` if this machine has a
     sandbox; commands that get them (`reach`) touch no working tree.
@@ -434,7 +434,7 @@ class _Git:
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """The environment for every git process here: these settings, and no setting of this machine or its user."""
+    """The environment for a git process: these settings, and none of this machine or its user."""
     return {
         "PATH": os.defpath,
         "LC_ALL": "C",
@@ -463,7 +463,7 @@ def _nested_repositories(tree: Path) -> list[str]:
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
-    """This host's copy of the repository, and the commit that a ref means; a commit already present is not fetched again.
+    """Update this host's copy of the repository; return it with the commit of a ref. A known commit is not fetched again.
 
     Only branches and tags are ever fetched, so a commit that exists only in a fork is unavailable.
     """
@@ -513,7 +513,10 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
 
 @contextmanager
 def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
-    """A folder for one checkout, with the same name on each host if it is free; leftovers of dead processes are removed."""
+    """Create a folder for one checkout, which exists during the block; also remove what dead processes have left behind.
+
+    The folder has the same name on each host if that is free.
+    """
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     name, fd = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:24], -1
     with _locked(root / "lock", _ZERO):
@@ -538,7 +541,7 @@ def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
 
 
 def _take(path: str) -> int:
-    """The descriptor of the file that is now locked by us, or -1."""
+    """Lock a file; return its descriptor, -1 if another process or run has locked it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
     if try_lock(fd):
         hold(fd)

@@ -1,1 +1,1 @@
-"""Runs beyond one prompt: in the background, and from a copy of a session."""
+"""Runs beyond a single prompt: in the background, from a copy of a session, or replayed; and explanations of runs."""

@@ -25,7 +25,8 @@ MAX_DEATHS = 10
 class AbandonedRequest:
     """An abandoned request; its session's log ends at `seq`. `deaths` counts the processes that died during it.
 
-    `said_seq` is its prompt. `options` resume it; they are None if this process cannot, for the reason in `refusal`.
+    `said_seq` is the `seq` of its prompt. `options` resume it; they are None if this process cannot, and `refusal` is the
+    reason.
     """
 
     session_id: str
@@ -73,13 +74,13 @@ def _refused(session_id: str, seq: int, why: str) -> AbandonedRequest:
 
 
 def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[[], None]:
-    """A guard for the run that resumes a request: it refuses the run if another process has resumed it first."""
+    """Return a guard for the run that resumes a request: it raises if another process has resumed the request first."""
     checked = False
 
     def check() -> None:
         nonlocal checked
         if not checked and store.last_seq(request.session_id) != request.seq:
-            raise SessionLockedError(request.session_id, "a process that went on with its request")
+            raise SessionLockedError(request.session_id, "a process that resumed its request")
         checked = True
 
     return check

@@ -36,7 +36,7 @@ from ..testing.replay import RecordedRun, RecordedTool, Recording
 from ..tools.function import FunctionTool
 from .replay import RecordedSteps, Replay, is_prompt
 
-# They change only the session, so they do the same each time.
+# These tools change only the session, so they do the same each time.
 _SESSION_TOOLS = frozenset(
     {"SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate", "TodoWrite", "SlashCommand", "ToolSearch"}
 )
@@ -45,7 +45,7 @@ _MAX_SHOWN_CHARS = 4_000
 
 @frozen
 class AgentReplayReport:
-    """The result of a replay: `differences` as sentences, the recorded `steps`, and how many were requested again."""
+    """The result of a replay: `differences` as sentences, the number of recorded `steps`, and of those `compared`."""
 
     steps: int
     compared: int
@@ -67,7 +67,7 @@ class AgentReplayReport:
 async def replay_agent(
     events: Iterable[Event], options: OpenAgenticOptions | HasOptions, *, live_tools: Collection[str] = ()
 ) -> AgentReplayReport:
-    """Replay a log through the agent that `options` describe, an `Agent` too, except for their provider and store.
+    """Replay a log through the agent that `options` (or an `Agent`) describe, except for their provider and store.
 
     Raises `OptionsError` for invalid options.
     """

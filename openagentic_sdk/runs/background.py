@@ -92,7 +92,7 @@ async def answer_question(
     answered_by: str = "user",
     key_file: str | None = None,
 ) -> None:
-    """Store the answer to a question of a parked run or of its subagent, as this installation's: only those count.
+    """Store the answer to a question of a parked run or of its subagent, signed with this installation's key.
 
     `answered_by` is the name of the person, `key_file` is as in the options. Raises `AnswerRefusedError` for an answer that
     does not fit the question (see `sessions.answers`; nothing is stored), `OptionsError` if the session does not wait for
@@ -112,7 +112,7 @@ async def answer_questions(
     request_id: str | None = None,
     tools: Container[str] | None = None,
 ) -> bool:
-    """Like `answer_question` for several, all or none. `approver` is as in `user.answer`, for authenticated callers.
+    """Store several answers, all or none, as `answer_question` does. `approver` is as in `user.answer`, if authenticated.
 
     `tools` names the tools of the process that continues the run; None if it is unknown. Raises `OptionsError`, and stores
     nothing, if it lacks the tool of a call in question.
@@ -153,7 +153,7 @@ def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set
 def open_questions(
     store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None
 ) -> list[UserQuestion]:
-    """The complete unanswered questions of the session and its subagents.
+    """The open questions of the session and its subagents, as complete events.
 
     After a crash, some may only be in the subagents' own logs. `view` is the session's state, if the caller has it with
     `SubagentsFold`.
@@ -221,7 +221,7 @@ def _append_answers(
             if name in own and not view.is_ours(own[name]):
                 raise OptionsError(
                     f"question {name!r} of session {session_id!r} was asked under another key, so an answer from here "
-                    "does not count: processes that answer for each other share $OPENAGENTIC_SDK_HOME, or one "
+                    "does not count: to answer each other's questions, processes must share $OPENAGENTIC_SDK_HOME or one "
                     "key file (key_file, $OPENAGENTIC_SDK_KEY)"
                 )
         if tools is not None:
@@ -249,9 +249,10 @@ def _append_answers(
 async def cancel_session(
     store: SessionStore, session_id: str, *, cancelled_by: str = "user", key_file: str | None = None
 ) -> bool:
-    """Permanently end a run that no process holds, parked or left by a dead process. Return whether there was one.
+    """Permanently end a run that is parked or was left by a dead process; return whether there was one.
 
-    Its open questions and calls are closed. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
+    Its open questions and calls are closed. Raises `SessionNotFoundError`, and `SessionLockedError` while a process holds
+    the session.
     """
     by = f"interrupted by {cancelled_by}"
     end = partial(end_session, store, session_id, Seal(key_file), also_parked=True, answered_by=by)
@@ -288,7 +289,7 @@ class BackgroundRun:
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
-        """The result once the run has ended or waits for an answer. Raises the error that kept it from starting."""
+        """Wait until the run ends or waits for an answer; return its result. Raises an error that prevented its start."""
         # Cancelling this wait must not cancel the run.
         result = await asyncio.shield(self._driver)
         assert result is not None
@@ -296,22 +297,22 @@ class BackgroundRun:
 
     @property
     def request_id(self) -> str | None:
-        """The request id of its prompt."""
+        """The request id of the run's prompt."""
         return self._request_id
 
     @property
     def key_file(self) -> str | None:
-        """The key file of its options."""
+        """The key file in the run's options."""
         return self._turns.options.key_file
 
     @property
     def last_seq(self) -> int:
-        """The `seq` of its newest stored event."""
+        """The `seq` of the run's newest stored event."""
         return self._stored
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended or is parked, and no longer holds its session."""
+        """Whether the run has ended or is parked, and no longer holds its session."""
         return self._driver.done()
 
     async def over(self) -> None:
@@ -322,22 +323,22 @@ class BackgroundRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it holds its session."""
+        """Whether the run has stored its first event, so it holds its session or has held it."""
         return self._begun.done()
 
     @property
     def first_seq(self) -> int:
-        """The `seq` of its first event, 0 until it `has_begun`."""
+        """The `seq` of the run's first event, 0 until it `has_begun`."""
         return self._begun.result() if self._begun.done() else 0
 
     async def wait_begun(self) -> None:
-        """Wait until it holds its session, indicated by its first event. Raises the error that kept it from starting."""
+        """Wait until the run holds its session, which its first event shows. Raises an error that prevented its start."""
         await self._until(self._begun)
 
     async def wait_stored(self) -> int:
         """Wait until the prompt is stored; return its `seq`, 0 if a hook refused it or the run was cancelled first.
 
-        Raises the error that kept the run from starting.
+        Raises an error that prevented the run's start.
         """
         await self._until(self._prompt_stored)
         return self._prompt_stored.result() if self._prompt_stored.done() else 0
@@ -345,14 +346,14 @@ class BackgroundRun:
     async def _until(self, store_future: asyncio.Future[int]) -> None:
         either: set[asyncio.Future[Any]] = {store_future, self._driver}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        # A cancellation is no error of the run: it was asked for.
+        # A cancellation is not an error of the run: it was requested.
         if not store_future.done() and not self._driver.cancelled():
             self._driver.result()
 
     def send(self, prompt: OnePrompt) -> None:
         """Send a message to the run, for its next step or, if it has just ended, as a prompt.
 
-        Raises `OptionsError` for parts that cannot be sent, and if it does not run.
+        Raises `OptionsError` for parts that cannot be sent, and if the run is not in progress.
         """
         message = read_prompt(prompt)
         if self._turns.running is None:
@@ -360,10 +361,9 @@ class BackgroundRun:
         self._turns.say(message)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
-        """Iterate over stored events until the run ends or waits; without deltas and events of subagents."""
+        """Yield the session's own stored events until the run ends or waits: neither deltas nor events of subagents."""
         while True:
-            # Before the state is read: what arrives from here on sets it again, so that no event is waited for that has
-            # come.
+            # Cleared before the state is read: an event that arrives from here on sets it again, so that none is missed.
             self._news.clear()
             finished, stored_seq = self._driver.done(), self._stored
             if stored_seq > after_seq or finished:
@@ -399,7 +399,7 @@ class BackgroundRun:
             await asyncio.wait({self._driver})
             self.state = "cancelled"
             if (store := self._turns.store) is not None:
-                # Close what a run left open that was parked at the moment it was cancelled.
+                # Close what the run left open, if it parked just as it was cancelled.
                 with suppress(SessionNotFoundError):
                     if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
                         await cancel_session(store, self.session_id, key_file=self._turns.options.key_file)
@@ -438,7 +438,7 @@ class BackgroundRun:
             raise
         finally:
             self._news.set()
-        # A run that a limit ended has ended, too: only an error is a failure of the run itself.
+        # A run that was ended by a limit counts as ended, too: only an error is a failure of the run itself.
         ends: dict[StopReason, BackgroundState] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
         success = result.stop_reason == "end" and result.cut_by is None

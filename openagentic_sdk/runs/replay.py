@@ -62,7 +62,7 @@ _CONVERSATION = frozenset(
 class ReplayReport:
     """The result of a replay. `ok` is true if every recorded request was made again and is equal.
 
-    `events` are those of the replayed session; `error` is the reason if the replay did not come to its end.
+    `events` are those of the replayed session; `error` is the reason if the replay stopped before its end.
     """
 
     steps: int
@@ -107,7 +107,7 @@ async def replay_events(
 
 
 class RecordedSteps(Part):
-    """Adds to each step the events recorded before it, other than the answer."""
+    """A part that adds to each step the events recorded before it, other than the answer."""
 
     def __init__(self, run: Run, replay: Replay, recorded: RecordedRun) -> None:
         super().__init__(run)
@@ -119,7 +119,7 @@ class RecordedSteps(Part):
 
 
 class ReplayPart(RecordedSteps):
-    """`RecordedSteps` with the recorded system prompt."""
+    """A `RecordedSteps` that also supplies the recorded system prompt and the recorded errors of calls."""
 
     def system_prompt(self) -> SystemPrompt | None:
         return self._replay.system_prompt()
@@ -159,7 +159,7 @@ class Replay:
                 result = await task.result()
             if result.error_type == ReplayMismatchError.__name__:
                 raise ReplayMismatchError(result.error_message or "")
-        # Events after the last answer: of a run that went no further, or between two runs.
+        # Events after the last answer: those of a run that ended there, and those between two runs.
         if run.trailing:
             self._session_id = self._session_id or self._store.create_session()
             for event in run.trailing:  # one by one: each may reference the position of the one before
@@ -213,7 +213,7 @@ class Replay:
         return ToolRegistry(self._live.get(tool.name, tool) for tool in recorded)
 
     async def _prompts(self, run: RecordedRun) -> AsyncIterator[Said]:
-        """The prompts that began turns; events recorded before a prompt are replayed before it."""
+        """Yield the prompts that began turns; events recorded before a prompt are replayed before it."""
         while self._steps:
             before = self._steps[0].before
             position = next((index for index, event in enumerate(before) if is_prompt(event)), None)
@@ -247,7 +247,7 @@ class Replay:
         self.provider.expect(step)
 
     def raise_recorded_error(self, use: ToolUse) -> None:
-        """Raise the error with which a call ended: whatever is wrong with the call, it may have been cancelled before."""
+        """Raise the recorded error of a call, if any: even an invalid call may have ended otherwise, such as cancelled."""
         result = self._recording.results.get(use.tool_use_id)
         if result is not None and result.is_error and use.name not in self._live:
             recorded_outcome(result)

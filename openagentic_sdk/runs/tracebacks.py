@@ -10,7 +10,7 @@ from ..ground.patterns import regex
 _FRAME = regex(r'  File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?(?:\n    ([^\n]*))?')
 _LIBRARY = regex(r"/lib/python3|/site-packages/|^<frozen ")
 _HEADER, _GROUP = "Traceback (most recent call last):", "Exception Group "
-# What a group puts in front of each of its lines.
+# The prefix of each line of a group.
 _MARGIN = regex(r"(?m)^ *[|+] ")
 
 
@@ -24,7 +24,7 @@ class RaisedError:
 
 
 def read_traceback(trace: str) -> tuple[str, ...]:
-    """The place of an error, and below it the error that caused it; for a group, the first error in it and its place.
+    """The lines that describe an error: its place, then the error that caused it; for a group, its first error and place.
 
     The place is the deepest frame outside of libraries, otherwise the deepest. Empty if the traceback names none.
     """
@@ -44,7 +44,7 @@ def read_traceback(trace: str) -> tuple[str, ...]:
 
 
 def _errors(trace: str) -> Iterator[RaisedError]:
-    """The errors of a traceback, in the order in which Python prints them: a cause comes before its consequence."""
+    """Yield the errors of a traceback in the order in which Python prints them: a cause comes before its consequence."""
     if _GROUP + _HEADER in trace:
         trace = _MARGIN.sub("", trace)
     before, *blocks = trace.split(_HEADER)

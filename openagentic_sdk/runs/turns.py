@@ -26,7 +26,7 @@ from ..sessions.base import SessionStore
 
 
 class Turns:
-    """Runs the turns of a session one at a time: `begin`, then `next_event` until None, then always `end`.
+    """The turns of a session, run one at a time: `begin`, then `next_event` until None, then always `end`.
 
     `options` are those of the next turn; after the first turn they continue its session. `waiting` contains the prompts of
     future turns, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is `None`
@@ -49,7 +49,7 @@ class Turns:
 
     @property
     def session_id(self) -> str | None:
-        """The session that the next turn continues, None for a new one."""
+        """The session that the next turn continues; None for a new one."""
         return self.options.resume
 
     def open(self) -> None:
@@ -88,7 +88,7 @@ class Turns:
         return task
 
     async def next_event(self, task: RunTask) -> AnyEvent | None:
-        """The next event of a turn, None after its last. Raises like `RunTask.result`."""
+        """Wait for the next event of a turn; None after its last. Raises like `RunTask.result`."""
         event = await task.next_event()
         if event is None:
             await task.result()

@@ -116,14 +116,14 @@ async def start_what_if(
 
 
 def _offered(events: Iterable[Event]) -> Iterable[str]:
-    """Iterate over the tools that the runs of a log had, including those that a search would have found."""
+    """The names of the tools that the runs of a log had, including those that a search would have found."""
     return (name for event in events if isinstance(event, SystemInit) for name in event.tools)
 
 
 class RecordedCalls:
     """The results and errors of a session's calls by tool and arguments, each used once.
 
-    Those after `after_seq` come first.
+    Calls after event `after_seq` come first.
     """
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
@@ -146,7 +146,7 @@ class RecordedCalls:
         return bool(self._results.get(_key(name, input)))
 
     def take(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
-        """Remove and return the next recorded result of this call, None if none is left."""
+        """Remove and return the next recorded result of this call; None if none is left."""
         results = self._results.get(_key(name, input))
         return results.popleft() if results else None
 
@@ -200,7 +200,7 @@ class _AnsweredTool(Tool):
 class _AnsweredServers:
     """The servers of a what-if: their recorded tools, and the servers themselves if they may run.
 
-    If they may not, none is started.
+    If they may not run, no server is started.
     """
 
     def __init__(self, servers: ToolServers | None, recorded: Sequence[BareTool], answering: _Answering) -> None:
@@ -241,7 +241,7 @@ class _AnsweredServers:
 
 
 class _AbsentTool(Tool):
-    """A recorded tool that is unavailable now: one of a server, or of the caller."""
+    """A recorded tool of a server or of the caller that is not available now."""
 
     effect = "unsafe"
 
@@ -272,7 +272,7 @@ class _AnsweredRegistry(ToolRegistry):
 
 
 class _EndAtNewCall(Part, KnownSteps):
-    """Ends the run before the step that follows a call that the recorded session never made."""
+    """A part that ends the run before the step after a call that the recorded session never made."""
 
     def __init__(self, run: Run, known_calls: RecordedCalls) -> None:
         super().__init__(run)

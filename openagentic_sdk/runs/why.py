@@ -1,7 +1,7 @@
 """Explain a session's state: the request, how it ended, the event at which it went wrong, and how to continue.
 
-A fold over the log and, if they can be read, over the logs of subagents. The newest run is judged by how it ended, and one
-that came to its own end by failures in it that were not remedied later. Each kind of cause is a function in `causes`.
+A fold over the log and, if they can be read, over the logs of subagents. The newest run is judged by how it ended or, if it
+ended normally, by failures that were not remedied later. Each kind of cause is a function in `causes`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
     question_id = event.question_id if isinstance(event, UserQuestion | UserAnswer) else None
     questions = [e for e in run.log if isinstance(e, UserQuestion) and e.question_id == question_id]
     asking = run.uses.get(questions[-1].tool_use_id or "") if questions else None
-    # The newest run may have been one without the tool of an earlier one's question.
+    # The newest run may not have had the tool that an earlier run's question is about.
     names = [*run.init.tools, *([] if asking is None else [asking.name])]
     return [name for name in dict.fromkeys(names) if name not in builtin_tools and not name.startswith("mcp__")]
 
@@ -135,7 +135,7 @@ def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
 def _going_on_in_code(
     run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str], flags: Sequence[str]
 ) -> tuple[str, ...]:
-    """How to continue in the caller's program, if it has tools or a model that no command can name."""
+    """Lines on how to continue in the caller's program, if it has tools or a model that no command can name."""
     own = [*own_tools]
     if not run.model_flags:
         own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")

@@ -1,4 +1,4 @@
-"""How full the context window of a stored session is, also during a run."""
+"""The use of a stored session's context window, even during a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..sessions.base import SessionStore
 
 
 def session_window(store: SessionStore, session_id: str, window: int | None = None) -> ContextWindow:
-    """The use of the window, what fills it, and what a compaction would drop; texts are masked.
+    """The use of the window by kind of content, and what a compaction would drop; texts are masked.
 
     `window` is its size in tokens, if neither the session nor the packaged table names it. Raises like the store.
     """

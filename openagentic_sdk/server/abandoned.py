@@ -1,4 +1,4 @@
-"""Watch over abandoned requests, whose processes have ended: resume those that can be; report why for the others."""
+"""Find abandoned requests, whose processes have ended: resume those that can be resumed, and report why others cannot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AbandonedRequests:
         self._at_rest: dict[str, int] = {}  # sessions that need no check until their logs have other ends than these
 
     async def why_left(self, session_id: str) -> str | None:
-        """Why nobody resumes an abandoned request; None if it is not abandoned, or this process will try to resume it."""
+        """Return the reason why this process cannot resume an abandoned request, None if it will try or none exists."""
         request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if request is None:
             return None
@@ -71,7 +71,7 @@ class AbandonedRequests:
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
-        """Why this process cannot resume the session's abandoned request, according to the last check; None otherwise."""
+        """The reason why this process cannot resume the session's abandoned request, by the last check; None without one."""
         return self._refused.get(session_id)
 
     def look(self) -> None:
@@ -116,7 +116,7 @@ class AbandonedRequests:
                 await self._desk.messages.take_up(session_id)
 
     async def _look_at(self, session_ids: set[str]) -> None:
-        """Check sessions: start to resume the requests that two checks found abandoned in the same state."""
+        """Check sessions: start resuming the requests that two checks found abandoned in the same state."""
         session_ids = session_ids - self._in_progress
         abandoned_seqs: dict[str, int] = await off_loop(True, self._find_left, session_ids)
         for session_id in session_ids - abandoned_seqs.keys():
@@ -132,7 +132,7 @@ class AbandonedRequests:
                 self._desk.keep(self._take_up(session_id, seq))
 
     def _find_left(self, session_ids: set[str]) -> dict[str, int]:
-        """The abandoned ones of these sessions, with the ends of their logs. Runs in a thread."""
+        """The abandoned sessions among these, with the last `seq` of each log. Runs in a thread."""
         store, seqs = self._desk.store, {}
         for session_id in filterfalse(self._desk.goes_on, session_ids):
             with suppress(SessionError):

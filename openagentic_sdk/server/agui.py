@@ -1,7 +1,7 @@
-"""AG-UI 1.0: read a front end's input and fold a run's events into AG-UI events. Pure: JSON in and out.
+"""AG-UI 1.0: read a front end's input and fold a run's events into AG-UI events. JSON in and out, no I/O.
 
-A thread is a session, and the log is authoritative: of the messages in an input, only a new one of the user counts. A run
-that waits for a person ends with an interrupt, and the input with the answer resumes it: its calls are not sent again, only
+A thread is a session, and the log is authoritative: only a new user message at the end of an input is used. A run that
+waits for a person ends with an interrupt, and the input with the answer resumes it: its calls are not sent again, only
 their results. A client's tools, state and context are ignored, and a custom event lists what was ignored.
 """
 
@@ -49,7 +49,7 @@ VERSION = "1.0"
 MAX_ID_CHARS = 200
 # Ignored fields of an input; most clients send the first two empty.
 _LEFT_OUT = ("tools", "context", "state", "forwardedProps")
-# What a client receives about a question besides its text and choices.
+# The details of a question that a client receives, besides its text and choices.
 _QUESTION_FIELDS = ("tool_name", "preview", "reason", "header", "multi_select")
 _PARTS = {"image": "image", "audio": "audio", "document": "file"}
 _USAGE = {
@@ -83,7 +83,7 @@ class RunInput:
 
 
 def read_run_input(data: Any) -> RunInput:
-    """Return the input of a run. Raises `OptionsError` that names the invalid field."""
+    """Parse the input of a run. Raises an `OptionsError` that names the invalid field."""
     if not isinstance(data, Mapping):
         raise OptionsError("a run's input must be one JSON object (RunAgentInput)")
     messages, resume = data.get("messages"), data.get("resume") or []
@@ -112,7 +112,7 @@ def _id(data: Mapping[str, Any], name: str) -> str:
 
 
 def _parts(content: Any) -> list[Json]:
-    """Convert a user message's content to prompt parts; only bytes and URLs, no vendor file ids."""
+    """Convert a user message's content to prompt parts. Media are bytes or URLs; vendors' file ids are not supported."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
@@ -158,7 +158,7 @@ def _answer(entry: Mapping[str, Any]) -> str:
 
 
 def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[str] = ()) -> str | None:
-    """The reason why this input starts nothing; None if it starts a run.
+    """The reason why this input is refused; None if it is accepted.
 
     `answered` contains the thread's answered questions: answering them again is harmless and changes nothing.
     """
@@ -175,7 +175,10 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 
 def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
-    """The thread's newest request, if it has not ended or the client lacks its last message: the client lost the stream."""
+    """The thread's newest request, if it has not ended or the client lacks its last message; otherwise None.
+
+    The client has then lost the stream of that request.
+    """
     prompts = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
     newest = next(prompts, None)
     request = None if newest is None else find_request(events, (newest.request_id or "").__eq__)
@@ -199,8 +202,8 @@ def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Jso
     strangers = [each for each in run.known_ids if each not in attempt_ids | said_in_all]
     if strangers:
         raise OptionsError(
-            f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: send the thread's own messages, or use "
-            "another threadId"
+            f"message {strangers[0]!r:.100} does not belong to thread {run.thread_id!r}: send the thread's own messages, "
+            "or use another threadId"
         )
     if list(run.known_ids[-1:]) == answer_ids[-1:]:
         return None
@@ -236,7 +239,7 @@ class RunEvents:
         self._steps: dict[str, str] = {}  # active steps of a workflow: their names by call id
 
     def begin(self) -> list[Json]:
-        """RUN_STARTED, the snapshot if any, and a list of ignored fields; empty after the first call."""
+        """Return RUN_STARTED, the snapshot if any, and the list of ignored fields; nothing after the first call."""
         if self._has_begun:
             return []
         self._has_begun = True
@@ -249,7 +252,7 @@ class RunEvents:
         return events
 
     def fail(self, message: str, code: str | None = None) -> list[Json]:
-        """The end of a run that could not start or be followed; empty if the run has ended."""
+        """End a run that could not start or be followed; return its last events, or nothing if it has ended."""
         if self.is_done:
             return []
         return [
@@ -258,22 +261,22 @@ class RunEvents:
         ]
 
     def leave(self) -> list[Json]:
-        """The end of the stream if this process ends.
+        """End the stream because this process ends; return the last events.
 
         Another process resumes the run and streams it if the client sends its input again.
         """
         return self.stop(
-            "suspended", "this server is shutting down, and the run continues at another one: send the input again"
+            "suspended", "this server is shutting down, and the run continues on another one: send the input again"
         )
 
     def stop(self, state: RequestState, message: str | None = None) -> list[Json]:
-        """The end of a run in this state whose log contains no end event."""
+        """End the stream of a run in this state whose log contains no end event; return the last events."""
         if self.is_done or state != "over":
             return self.fail(message or f"the run is {state}", state)
         return [*self.begin(), *self._end({"type": "RUN_FINISHED", **self._run, "outcome": {"type": "cancelled"}})]
 
     def take(self, event: Event) -> list[Json]:
-        """The AG-UI events for this event, in order."""
+        """Apply an event of the log; return its AG-UI events in order."""
         if self.is_done or event.parent_tool_use_id is not None:
             return []
         events = self.begin()
@@ -284,7 +287,7 @@ class RunEvents:
     # --- messages and calls ------------------------------------------------------------------------------------------
 
     def _piece_events(self, piece: Piece) -> list[Json]:
-        """The AG-UI events for a piece of a message or thought."""
+        """Apply a piece of a message or thought; return its AG-UI events."""
         kind = "REASONING_MESSAGE" if piece.is_thought else "TEXT_MESSAGE"
         place = {"messageId": piece.id}
         events: list[Json] = []
@@ -302,7 +305,7 @@ class RunEvents:
         return events
 
     def _beside(self, event: Event) -> list[Json]:
-        """The AG-UI events for an event other than the model's text."""
+        """Apply an event, except for the model's text in it; return its AG-UI events."""
         match event:
             case SystemInit():
                 self._is_workflow = event.provider == event.model == "workflow"
@@ -328,7 +331,7 @@ class RunEvents:
                 self._questions.pop(event.question_id, None)
             case Result() if is_end(event):
                 return self._finish(event)
-        value: Json  # without an AG-UI event of its own, but of interest to users
+        value: Json  # of an event that AG-UI has no type for, but that interests users
         match event:
             case PermissionDecision():
                 value = {"toolCallId": event.tool_use_id, "toolName": event.name, "allowed": event.allowed}
@@ -394,7 +397,7 @@ class RunEvents:
         return self._end({"type": "RUN_ERROR", "message": why, "code": event.error_type or event.stop_reason})
 
     def _end(self, last: Json) -> list[Json]:
-        """The last event, preceded by the ends of all open messages and subagents."""
+        """End the run; return the ends of its open messages, subagents and steps, and then the event `last`."""
         self.is_done = True
         events = []
         for wire_id in sorted(self._open):
@@ -433,7 +436,7 @@ def _usage(provider: str, model: str, raw_usage: Mapping[str, Any]) -> Json:
 
 
 def conversation(events: Iterable[Event]) -> list[Json]:
-    """The messages of a thread, as a client has them that has followed all of its runs."""
+    """The messages of a thread, as a client that has followed all of its runs has them."""
     messages: dict[str, Json] = {}
     fold = RunEvents("", "")
     for event in events:

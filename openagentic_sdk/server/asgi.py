@@ -1,7 +1,7 @@
 """The ASGI application: authorize a request, find its route, and turn errors into responses.
 
 It runs under any ASGI server, including the small one of this package. A server that shuts down waits for open responses,
-and a stream may stay open for long: so the application also handles termination signals, and ends its streams first.
+and a stream may stay open for a long time. The application therefore handles termination signals too, and ends its streams.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Application:
-    """See `app`. `desk` owns the runs, `guard` authorizes requests."""
+    """The ASGI application that `app` returns. `desk` owns the runs, `guard` authorizes requests."""
 
     def __init__(
         self, desk: Desk, guard: Guard, journal: Journal, *, grace_s: float, notice_s: float, max_body_bytes: int
@@ -99,7 +99,7 @@ class Application:
 
     async def _route(self, call: HttpCall, request: ServedRequest) -> None:
         """Authorize a request and run its handler. Raises one of `REFUSALS`."""
-        # First: under a foreign Host or Origin (DNS rebinding, another site's page), no path gets any other answer.
+        # Checked first: under a foreign Host or Origin (DNS rebinding, another site's page), every path is refused alike.
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
@@ -114,7 +114,7 @@ class Application:
                 header_names = "authorization, content-type, idempotency-key, last-event-id"
                 allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": header_names}
             return await call.reply(204, headers=allowed)
-        # Also true for a path without routes: without the token, nobody learns which paths exist.
+        # This applies to a path without routes, too: nobody learns without the token which paths exist.
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
@@ -212,7 +212,7 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, host: object = None) -> AsyncGenerator[None, None]:
-        """Start and stop the application from the lifespan of the application in which it is mounted.
+        """Run the application during the block, for an application in which it is mounted.
 
         ASGI servers send lifespan events only to the outermost application. Pass `FastAPI(lifespan=agents.lifespan)`, or
         enter this context in a lifespan of your own: `async with agents.lifespan():`.
@@ -245,10 +245,10 @@ def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:
 
 
 def _not_served(parts: tuple[str, ...]) -> str:
-    """The sentence for a path without routes."""
+    """The error message for a path without routes."""
     if parts[-2:] == ("chat", "completions"):
         return (
-            "Chat Completions is not served: use the Responses API (POST /v1/responses), which the same clients speak"
+            "Chat Completions is not served: use the Responses API (POST /v1/responses), which the same clients support"
         )
     return "nothing is served at this path: GET /openapi.json lists the routes"
 
@@ -287,7 +287,7 @@ def app(
     webhook_hosts   hosts of `webhooks` that may be in private networks
     journal         the log with a line per request (default: none; its metrics are in `/metrics`)
 
-    Raises `OptionsError`, also for an agent whose project folder does not exist.
+    Raises `OptionsError`, including for an agent whose project folder does not exist.
     """
     registry = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
     for name, agent in () if registry is None or in_fleet else registry.items():

@@ -53,10 +53,11 @@ def read_json(text: str) -> Any:
 
 
 class HttpCall:
-    """An authorized request.
+    """One HTTP request and the response to it.
 
     `parts` are the decoded segments of its path, relative to `root`, where the application is mounted. `query` maps the
-    fields of its query to strings, and `query_values` those that the route takes to parsed values.
+    fields of its query to strings, and `query_values` those that the route accepts to parsed values. `principal` is set once
+    the request has been authorized.
     """
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -90,7 +91,7 @@ class HttpCall:
         root = [
             piece.encode("utf-8", "surrogateescape") for piece in self.scope.get("root_path", "").split("/") if piece
         ]
-        # A path includes that of the mount (ASGI 3, root_path), except in servers older than that rule.
+        # A path includes the mount's own (ASGI 3, root_path), except under servers older than that rule.
         if root and [piece if raw is None else unquote_to_bytes(piece) for piece in pieces[: len(root)]] == root:
             pieces = pieces[len(root) :]
         self.root = "".join(f"/{quote(piece, safe='')}" for piece in root)
@@ -156,7 +157,7 @@ class HttpCall:
             raise RequestRefusedError(400, f"the body is not JSON: {error}") from None
 
     async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
-        """Respond with JSON; None sends no body."""
+        """Respond with `value` as JSON; None sends no body."""
         body = b"" if value is None else dumps_json(value).encode("ascii")
         kind = [] if value is None else [(b"content-type", b"application/json")]
         # Nothing in JSON is to be loaded or framed, even if a browser is made to open it as a page.
@@ -203,7 +204,7 @@ class HttpCall:
 def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
     """Await `work` for at most this many `seconds`. Raises `TimeoutError`.
 
-    Unlike `asyncio.timeout`, this sets a timer only if the work has to wait, which sending seldom does.
+    Unlike `asyncio.timeout`, this sets a timer only if the work has to wait, which is rare when sending.
     """
     steps = work.__await__()
     try:
@@ -223,7 +224,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
         while True:
             try:
                 yield waited
-            except BaseException as error:  # noqa: BLE001 - any exception thrown in, also CancelledError, must reach the work
+            except BaseException as error:  # noqa: BLE001 - any exception thrown in, even CancelledError, must reach the work
                 waited = steps.throw(error)
             else:
                 waited = next(steps)
@@ -239,9 +240,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 
 
 class EventStream:
-    """A stream of server-sent events to one client, as a context manager. `is_gone` is true once the client has
-    disconnected.
-    """
+    """A stream of server-sent events to one client, open during the block. `is_gone` is true once it has disconnected."""
 
     def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call

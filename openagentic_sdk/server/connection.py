@@ -38,8 +38,8 @@ MAX_REQUESTS = 1000
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection. `app` is called once per request; `everyone` contains the open connections of a server, which are at
-    most `max_connections`.
+    """One TCP connection. `app` is called once per request; `everyone` contains the server's open connections, of which
+    there are at most `max_connections`.
     """
 
     def __init__(self, app: App, everyone: set[HttpConnection], max_connections: int) -> None:
@@ -124,7 +124,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the client will send no more."""
+        """Whether the client will send nothing more."""
         return self.is_gone or self._has_ended
 
     async def write(self, data: bytes) -> None:
@@ -151,12 +151,15 @@ class HttpConnection(asyncio.Protocol):
             self._news.set_result(None)
 
     def read_ahead(self, waiting: int) -> None:
-        """Stop reading if more than `MAX_AHEAD_BYTES` are unprocessed; `news` resumes."""
+        """Stop reading if more than `MAX_AHEAD_BYTES` are unprocessed; `news` resumes it."""
         if waiting > MAX_AHEAD_BYTES and self._transport is not None:
             self._transport.pause_reading()
 
     async def read_body(self) -> bytes:
-        """The next piece of the request body, b"" at its end. Raises `RequestRefusedError`."""
+        """Wait for the next piece of the request body; b"" at its end.
+
+        Raises `RequestRefusedError`, and `ConnectionResetError` if the client has disconnected.
+        """
         loop = asyncio.get_running_loop()
         self._body_until = self._body_until or loop.time() + WHOLE_BODY_S
         while (piece := self._reader.read_body()) is None:
@@ -216,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
             return
         if head is None:
             loop = asyncio.get_running_loop()
-            # A byte now and then must not extend the time for the head.
+            # A client that sends a byte now and then must not extend the time for the head.
             if self._timer is None or self._timer.when() > loop.time() + HEAD_S:
                 self._wait_at_most(HEAD_S)
             return
@@ -333,7 +336,7 @@ class AsgiExchange:
         return self._head.is_kept and self._is_read
 
     async def receive(self) -> AsgiMessage:
-        """The next piece of the body, then the disconnection."""
+        """Return the next piece of the body; after its end, wait for the disconnection."""
         connection = self._connection
         if not self._is_read and not connection.is_gone:
             if not self._asked_for_body and self._head.length != 0:
@@ -413,14 +416,14 @@ class WebSocket:
         self.has_begun = False
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the client. Frames are parsed only when the application receives, so a client cannot flood it."""
+        """Add bytes from the client. Frames are parsed only when the application receives, so a client cannot flood it."""
         self._silent_intervals = 0
         self._frames.feed(data)
         self._connection.wake()
         self._connection.read_ahead(self._frames.waiting)
 
     async def receive(self) -> AsgiMessage:
-        """The next ASGI message."""
+        """Wait for the next ASGI message."""
         while True:
             if self._messages:
                 return self._messages.popleft()
@@ -474,7 +477,7 @@ class WebSocket:
         elif kind == "websocket.http.response.body" and self._refusal is not None:
             await self._answer(self._refusal["status"], list(self._refusal["headers"]), message.get("body", b""))
         elif self._state == "open" or self._refusal is None:
-            raise ConnectionResetError(f"{kind} comes after the end of the WebSocket")
+            raise ConnectionResetError(f"{kind} was sent after the end of the WebSocket")
 
     async def finish(self) -> None:
         """End the WebSocket after the application has returned."""
@@ -485,7 +488,7 @@ class WebSocket:
     async def _accept(self, headers: RawHeaders) -> None:
         key = self._head.header(b"sec-websocket-key")
         if self._head.header(b"sec-websocket-version") != b"13":
-            return await self._answer(426, [(b"sec-websocket-version", b"13")], b"the version is 13\n")
+            return await self._answer(426, [(b"sec-websocket-version", b"13")], b"Sec-WebSocket-Version must be 13\n")
         if key is None or not is_key(key):
             return await self._answer(400, [], b"Sec-WebSocket-Key is missing\n")
         upgrade_headers = [

@@ -1,7 +1,7 @@
 """The operations on agents and sessions, for any protocol: start, answer, steer, cancel, fork, rewind and read.
 
-A run belongs to this desk and never to the request that started it: it continues if its client disconnects, and its events
-are followed in the store. A session belongs to a tenant; for other tenants it does not exist.
+A run belongs to the desk, not to the request that started it: it continues if its client disconnects, and its events are
+followed in the store. A session belongs to a tenant; for other tenants it does not exist.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Started:
 
 
 class Desk(Shelf):
-    """All runs of one process with one store. `max_runs` limits simultaneous runs; parked ones do not count.
+    """The runs of one process in one store. `max_runs` limits simultaneous runs; parked ones do not count.
 
     `problem` states why there are no agents, for clients that request one. `followers` are the open subscriptions to
     sessions, `left` watches over abandoned requests, `messages` delivers messages to runs.
@@ -134,15 +134,16 @@ class Desk(Shelf):
 
         The run is in the session `session_id`; if that is `None`, in the session that the client calls `name`, which is
         created if missing; without either, in a new one. With `prompt` None, the session continues from its log. `agent`
-        defaults to the session's last agent, then to the default agent. `key` makes a repeated request harmless, also after
+        defaults to the session's last agent, then to the default agent. `key` makes a repeated request harmless, even after
         a crash: it is accepted once. `request_id` identifies the prompt; one is generated if it is `None`. `wishes` are as
         in `Agents.options` and apply until the run is over, even if it is parked. `notes` are stored in the session's
         metadata under `note_key(request_id)`.
 
-        Raises `RequestRefusedError` (422 if the key was used for something else or a hook refused the prompt, 429 for too
-        many runs, 503 if this process is ending or the run ended before the prompt was stored), `QuestionOpenError` if the
-        principal may not answer the open questions, `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and
-        `OptionsError`.
+        Raises `RequestRefusedError` (400 for an invalid key, 403 without agents, 409 if the run was cancelled before the
+        prompt was stored, 422 if the key was used for something else or a hook refused the prompt, 429 for too many runs,
+        503 if this process is ending, the project folder is missing, or the run failed before the prompt was stored),
+        `QuestionOpenError` if the principal may not answer the open questions, `SessionNotFoundError`,
+        `SessionLockedError`, `AgentNotFoundError` and `OptionsError`.
         """
         self._check_open()
         may_be_known = key is not None or request_id is not None
@@ -172,7 +173,7 @@ class Desk(Shelf):
             if earlier is None:
                 raise
             return replace(earlier, is_new=False)  # another process has resumed it
-        # Only now, because a run in progress keeps its own.
+        # Only now: the metadata of a run that is still in progress must not change.
         if is_there and {name: metadata.get(name) for name in facts} != facts:
             await off_loop(True, self.store.update_metadata, target, facts)
         return earlier or Started(target, request_id, after_seq)
@@ -180,10 +181,10 @@ class Desk(Shelf):
     def _run_options(
         self, who: Principal, facts: Mapping[str, Any], request_id: str | None, **session: str
     ) -> OpenAgenticOptions:
-        """The options of a run in this `session`: its id by `resume`, or by `session_id` if it is to be created."""
+        """The options of a run. `session` contains its session's id, as `resume`, or as `session_id` for a new session."""
         agent, wishes, trace = facts[AGENT_KEY], facts[WISHES_KEY], TRACEPARENT.get()
         if not who.may_answer:
-            # Who may not answer a question must not avoid it by looser settings either.
+            # A principal that may not answer a question must not be able to avoid it with looser settings either.
             self.agents.check_no_looser(agent, wishes)
         return self.agents.options(
             agent,
@@ -203,8 +204,8 @@ class Desk(Shelf):
         If the same answers are sent again with their key, they are not stored again, and the run is resumed unless it has
         been. All answers are stored or none.
 
-        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open
-        (also if it was answered before); and `AnswerRefusedError` for an invalid answer.
+        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open (for
+        instance because it was answered before); and `AnswerRefusedError` for an invalid answer.
         """
         self._check_open()
         metadata = await self._metadata(who, session_id)
@@ -350,8 +351,7 @@ class Desk(Shelf):
         return (await self._metadata(who, session_id)).get(AGENT_KEY) or self.agents.default
 
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
-        """The summary of a session; its `events` is the `seq` of the log's last event."""
-
+        """The summary of a session; its `events` is the `seq` of the log's last event. Raises `SessionNotFoundError`."""
         try:
             row: SessionSummary = await off_loop(True, self.store.read_summary, session_id)
         except OptionsError:
@@ -363,7 +363,7 @@ class Desk(Shelf):
         return shown_row
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
-        """The session's open questions; `answer_all` takes their ids."""
+        """The session's open questions, whose ids `answer_all` accepts."""
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
         questions: list[UserQuestion] = await off_loop(True, open_questions, self.store, session_id, seal)
         return questions
@@ -380,7 +380,10 @@ class Desk(Shelf):
     async def events(
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
     ) -> tuple[list[Event], int]:
-        """Stored events after a cursor, and the `seq` of the log's last event. 409 if the cursor exceeds the log."""
+        """Stored events after a cursor, and the `seq` of the log's last event.
+
+        Raises `RequestRefusedError` 409 if the cursor exceeds the log.
+        """
         last_seq = (await self.row(who, session_id)).events
         _check_cursor(after_seq, last_seq)
         read_page = partial(self.store.read_events, session_id, after_seq=after_seq, limit=limit)
@@ -391,7 +394,10 @@ class Desk(Shelf):
     async def follow(
         self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """Follow a session; `batch` returns an empty list if this process ends. 409 if the cursor exceeds the log."""
+        """Follow a session during the block; its `batch` is woken when this process ends.
+
+        Raises `RequestRefusedError` 409 if the cursor exceeds the log.
+        """
         _check_cursor(after_seq, (await self.row(who, session_id)).events)
         async with self.follow_known(session_id, after_seq=after_seq, deltas=deltas) as follower:
             yield follower
@@ -400,7 +406,7 @@ class Desk(Shelf):
     async def follow_known(
         self, session_id: str, *, after_seq: int, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """Follow without the checks of `follow`, for callers that have just read the session's summary."""
+        """Follow a session during the block, without the checks of `follow`, for callers that have just read its summary."""
         follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
         self.followers.add(follower)
         self.left.look()
@@ -413,12 +419,12 @@ class Desk(Shelf):
     # --- lifecycle of the process --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start to accept runs, to keep their deltas for later followers, and to resume abandoned requests."""
+        """Start accepting runs, keeping their deltas for later followers, and resuming abandoned requests."""
         watch_of(self.store)
         self.left.look_on()
 
     def stop_taking(self) -> None:
-        """Accept no more runs, and release all followers."""
+        """Accept no more runs, and wake all followers."""
         self.is_draining = True
         self.left.end()
         for follower in self.followers:
@@ -475,7 +481,7 @@ class Desk(Shelf):
     async def _earlier(
         self, session_id: str, request_id: str, key: str | None, message: Said | None, *, is_there: bool
     ) -> Started | None:
-        """The run of a request accepted before (`is_new` if it must be resumed now); None if it was not."""
+        """The run of a request accepted before (`is_new` if it must be resumed now); None if the request is new."""
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id and (seq := await run.wait_stored()):
             return Started(session_id, request_id, seq - 1, is_new=False)
@@ -526,7 +532,7 @@ class Desk(Shelf):
         agent = options.session_metadata[AGENT_KEY]
         if prompt is not None:
             prompt = replace(prompt, names_files=self.agents[agent].client_files)
-        # Checked without awaiting: a repeated request could arrive meanwhile. The path itself is not disclosed to clients.
+        # No `await` from here to `submit`: a repeated request could arrive meanwhile. Clients do not learn the path itself.
         if not options.working_dir().is_dir():
             raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
         earlier_run = self._runs.get(session_id)
@@ -585,7 +591,7 @@ class Desk(Shelf):
                 context = {"message": f"a run of session {session_id} failed", "exception": failure}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
-            # A run that follows may have taken this place already.
+            # The next run may already have taken this place.
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
         self.on_stop(session_id, "interrupted" if stop_reason == "cancelled" else stop_reason, error)

@@ -24,14 +24,14 @@ from .messages import read_message
 
 
 class FleetDesk(Desk):
-    """A desk with the same operations that return once the run is queued. `fleet` uses the same store."""
+    """A desk whose operations return once the run is queued in `fleet`, which must use the same store."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet.agents, fleet.store)
         self._fleet = fleet
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
-        """Queue a message to a session with a run in progress: it is the prompt after that run, or closes its question.
+        """Queue a message to a session with a run in progress: it becomes the next prompt, or closes that run's question.
 
         Raises `RequestRefusedError` 409 if no run is in progress, and `QuestionOpenError` if the principal may not answer.
         """
@@ -51,7 +51,7 @@ class FleetDesk(Desk):
         )
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End all runs of a session for good, wherever they are; return False if there are none."""
+        """End all runs of a session permanently, wherever they are; return False if there are none."""
         await self._metadata(who, session_id)
         runs = await self._fleet.runs(states=OPEN, session=session_id)
         ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]
@@ -66,10 +66,10 @@ class FleetDesk(Desk):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Queue a run; without a new prompt, wake the parked run instead."""
+        """Queue a run; without a new prompt, wake the session's open runs instead if it has any."""
         if options.resume is None:
             new_metadata = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
-            # If the same request arrived twice at the same time, its id identifies it.
+            # The same request may have arrived twice at the same time: the queue recognizes it by its id.
             with suppress(SessionExistsError):
                 await off_loop(True, lambda: self.store.create_session(metadata=new_metadata, session_id=session_id))
         runs = await self._fleet.runs(states=OPEN, session=session_id) if prompt is None else []
@@ -91,7 +91,7 @@ class FleetDesk(Desk):
         )
 
     async def _check_may_prompt(self, prompt: Said, session_id: str) -> None:
-        """Raise `QuestionOpenError` early, before the run; the run itself checks questions asked later."""
+        """Raise `QuestionOpenError` if the prompt may not close the open questions; the run checks those asked later."""
         open_ids = (
             () if prompt.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
         )

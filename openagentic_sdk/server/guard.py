@@ -1,8 +1,9 @@
 """Authorize requests: check the server name, the origin of the page, and the token, cookie or the operator's own rule.
 
-Any web page open on this machine can reach a local server. So a request is accepted only if it names this server by one of
-its own addresses (a foreign name could be resolved to it), comes from no other page, and contains a secret. A secret is
-never read from the query: URLs are recorded in logs and histories.
+Any web page open on this machine can reach a local server. So a request is accepted only if it names this server by its own
+address or an allowed name (any other name could be made to resolve to it), does not come from a page of another origin
+(unless that is allowed), and contains a secret. A secret is never read from the query: URLs are recorded in logs and
+histories.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TOKEN_VARIABLE = "OPENAGENTIC_SDK_SERVER_TOKEN"
 
 @frozen
 class Principal:
-    """The authenticated client. It sees only the sessions of its `tenant`; "" is the tenant of sessions without one.
+    """The authenticated client. It sees only the sessions of its `tenant`; with "", only those that have no tenant.
 
     `name` is recorded with its answers; without `may_answer` it can neither answer questions nor choose a permission mode
     that asks less than the agent's own.
@@ -50,10 +51,11 @@ Auth = Callable[[AsgiScope], "Principal | Awaitable[Principal | None] | None"]
 
 
 class Guard:
-    """`auth` is the token, or a function from the ASGI scope to the `Principal`, or to None to refuse.
+    """The check of a server's requests.
 
-    `hosts` are names (`name` or `name:port`) of the server besides its own address; `origins` are other origins
-    (`https://app.example.com`) whose pages may send requests, with a token and never with a cookie.
+    `auth` is the token, or a function from the ASGI scope to the `Principal`, or to None to refuse. `hosts` are names
+    (`name` or `name:port`) of the server besides its own address; `origins` are other origins (`https://app.example.com`)
+    whose pages may send requests, with a token and never with a cookie.
     """
 
     def __init__(self, auth: Auth | str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
@@ -66,7 +68,7 @@ class Guard:
         self._origins = frozenset(origin.lower() for origin in origins)
         # Cookies signed by one process are valid in all that have the token.
         secret = auth.encode() if isinstance(auth, str) else secrets.token_bytes(32)
-        # A key of its own, so that no cookie helps to guess the token.
+        # A separate key, so that no cookie helps to guess the token.
         self._key = hashlib.sha256(b"openagentic-sdk cookie\0" + secret).digest()
         # Cookies are shared by all ports of a host (RFC 6265, section 8.5): two servers there must not overwrite each
         # other's.
@@ -76,7 +78,7 @@ class Guard:
     # --- source of a request -------------------------------------------------------------------------------------------
 
     def check_source(self, scope: AsgiScope) -> str | None:
-        """The permitted foreign origin of the request, None if it has none.
+        """Check where a request comes from; return its foreign origin if it has one, which is then a permitted one.
 
         Raises `RequestRefusedError` for a wrong Host, Origin or Sec-Fetch-Site.
         """
@@ -98,7 +100,7 @@ class Guard:
                 403,
                 "pages of this origin may not send requests here: --allow-origin or app(origins=...) allows it",
             )
-        # A browser sends no Origin with a GET that a link or an image starts, but it sends this.
+        # A browser sends no Origin with a GET caused by a link or an image, but it does send this header.
         if any(site.lower() not in ("none", "same-origin") for site in headers_named(scope, b"sec-fetch-site")):
             raise RequestRefusedError(403, "pages of other sites may not send requests here")
         return None
@@ -146,7 +148,7 @@ class Guard:
     # --- browsers ------------------------------------------------------------------------------------------------------
 
     def new_ticket(self, principal: Principal) -> str:
-        """A secret that signs a browser in once, within `TICKET_S` seconds."""
+        """Create a secret that signs a browser in once, within `TICKET_S` seconds."""
         now = time.monotonic()
         self._tickets = {name: entry for name, entry in self._tickets.items() if entry[0] > now}
         while len(self._tickets) >= MAX_TICKETS:
@@ -156,7 +158,7 @@ class Guard:
         return ticket
 
     def redeem(self, ticket: str, *, secure: bool, path: str = "/") -> str | None:
-        """The `Set-Cookie` value for a ticket, which this uses up; None for a used or expired one.
+        """Use up a ticket; return its `Set-Cookie` value, None if it was used before or has expired.
 
         `path` is where the application is mounted.
         """
@@ -188,9 +190,10 @@ class Guard:
 
 
 def read_token() -> str:
-    """The token of this installation: $OPENAGENTIC_SDK_SERVER_TOKEN, or a file created once that only its owner can read.
+    """Return the token of this installation: $OPENAGENTIC_SDK_SERVER_TOKEN, or the content of its file.
 
-    Raises `OptionsError` if there is no place for the file or others can read it.
+    The file is created if it is missing; only its owner can read it. Raises `OptionsError` if there is no place for the
+    file or others can read it.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if token:

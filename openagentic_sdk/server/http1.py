@@ -44,8 +44,9 @@ RawHeaders = list[tuple[bytes, bytes]]
 class RequestHead:
     """A request without its body; header names are in lower case.
 
-    `target` begins with its path, even if it was sent in absolute form. `length` is the body's length in bytes, None if it
-    is chunked. `is_kept` is true if the connection may be kept alive.
+    `target` begins with its path, even if it was sent in absolute form. `minor` is the minor version of HTTP. `length` is
+    the body's length in bytes, None if it is chunked. `is_kept` is true if the connection may be kept alive, `expects` if
+    the client waits for a 100 Continue.
     """
 
     method: str
@@ -57,7 +58,7 @@ class RequestHead:
     expects: bool
 
     def header(self, name: bytes) -> bytes | None:
-        """The first value of this header."""
+        """The first value of the header with this lower-case name; None if it is missing."""
         return next((value for key, value in self.headers if key == name), None)
 
     @property
@@ -76,7 +77,7 @@ class RequestReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        self._left: int | None = 0  # of the body or the current chunk
+        self._left: int | None = 0  # bytes left in the body or the current chunk
         self._is_chunked = False
         self._chunk_ends = False
 
@@ -96,7 +97,7 @@ class RequestReader:
         return rest
 
     def read_head(self) -> RequestHead | None:
-        """The head of the next request."""
+        """Parse the head of the next request."""
         buffer = self._buffer
         end = buffer.find(b"\r\n\r\n", self._searched)
         seen = len(buffer) if end < 0 else end + 4
@@ -125,7 +126,7 @@ class RequestReader:
         return head
 
     def read_body(self) -> bytes | None:
-        """The next piece of the body; b"" at its end."""
+        """Take the next piece of the body; b"" at its end."""
         while self._is_chunked and not self._left:
             size = self._read_chunk_size()
             if size is None:
@@ -143,9 +144,9 @@ class RequestReader:
         return piece
 
     def _read_chunk_size(self) -> int | None:
-        """The size of the next chunk; 0 only together with the empty line that ends the body."""
+        """Take the line with the size of the next chunk; a size of 0 only with the empty line that ends the body."""
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
-        # Of the line end after a chunk, only the first byte may have arrived.
+        # Only the first byte of the line end after a chunk may have arrived.
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
             raise RequestRefusedError(400, "a chunk exceeds its declared size")
         end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)
@@ -204,15 +205,15 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         minor,
         headers,
         _body_length(lengths, codings, minor),
-        # HTTP/1.0 persists only with `keep-alive`, which this server does not offer.
+        # An HTTP/1.0 connection persists only with `keep-alive`, which this server does not offer.
         is_kept=minor == 1 and b"close" not in words,
-        # A client of HTTP/1.0 knows no 100 Continue, and would take it for the response (RFC 9110, section 10.1.1).
+        # An HTTP/1.0 client would mistake a 100 Continue for the response (RFC 9110, section 10.1.1).
         expects=bool(expected) and minor == 1,
     )
 
 
 def _read_headers(lines: list[bytes]) -> RawHeaders:
-    """Parse the headers, none of which may be ambiguous. Raises `RequestRefusedError`."""
+    """Parse the headers. Raises `RequestRefusedError` if one is malformed or ambiguous."""
     if len(lines) > MAX_HEADERS:
         raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
     headers: RawHeaders = []
@@ -235,7 +236,7 @@ def _values(headers: RawHeaders, name: bytes) -> list[bytes]:
 
 
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
-    """The body's length by RFC 9112 section 6.3, without its leniencies."""
+    """The body's length in bytes by RFC 9112 section 6.3, without its leniencies; None if it is chunked."""
     if codings:
         if lengths or not minor:
             raise RequestRefusedError(
@@ -244,7 +245,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
         if codings[0].lower() != b"chunked":
             raise RequestRefusedError(501, "the only supported Transfer-Encoding is chunked")
         return None
-    # `int` would also accept a sign, underscores, blanks and the digits of other scripts.
+    # `int` would also accept a sign, underscores, whitespace and the digits of other scripts.
     if lengths and not _LENGTH.fullmatch(lengths[0]):
         raise RequestRefusedError(400, "Content-Length is not a number")
     return int(lengths[0]) if lengths else 0

@@ -19,16 +19,16 @@ from .connection import App, AsgiMessage, HttpConnection
 
 BACKLOG = 1024
 MAX_FILES = 65536
-# Files that connections leave to stores, tools and connections to models; with few files, a quarter of them.
+# File descriptors reserved for stores, tools and connections to models; at most a quarter of the limit.
 KEPT_FILES = 512
-# How long open responses have at the end, after the application's own grace period.
+# How long open responses may take at shutdown, after the application's own grace period.
 CLOSE_GRACE_S = 2.0
 
 
 class SmallServer:
-    """Serves `app` on `host` and `port` (0: any free one), from `start` to `stop`.
+    """A server that runs `app` on `host` and `port` (0: any free one), from `start` to `stop`.
 
-    More than `max_connections` are answered with 503; by default, the limit of open files determines their number.
+    Connections beyond `max_connections` are answered with 503; by default, the limit of open files determines the number.
     """
 
     def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0, max_connections: int | None = None) -> None:
@@ -53,9 +53,7 @@ class SmallServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start to listen. Raises `OptionsError` for an address that cannot be bound, and anything that the application
-        raises.
-        """
+        """Start to listen. Raises `OptionsError` if the address cannot be bound or the application's startup fails."""
         loop = asyncio.get_running_loop()
         connect = partial(
             HttpConnection, self._app, self._connections, self._max_connections or _room_for_connections()
@@ -68,12 +66,12 @@ class SmallServer:
             ) from error
         try:
             await self._lifespan.start()
-        except BaseException:  # also if cancelled: nothing else would close the port
+        except BaseException:  # even if cancelled: nothing else would close the port
             self._listening.close()
             raise
 
     async def stop(self) -> None:
-        """Shut down the application, while new requests are still refused properly; then close all connections."""
+        """Shut down the application, which can still refuse new requests meanwhile; then close all connections."""
         assert self._listening is not None, "start it first"
         try:
             await self._lifespan.stop()
@@ -90,7 +88,7 @@ class SmallServer:
         await asyncio.sleep(0)
 
     async def serve(self, tell: Callable[[str], None]) -> int:
-        """Start, announce the address, serve until a signal, and return the signal's number.
+        """Start, pass the address to `tell`, serve until a termination signal, and return the signal's number.
 
         A second signal ends the process at once.
         """
@@ -118,7 +116,7 @@ def http_address(host: str, port: int) -> str:
 
 
 def _allow_many_connections() -> None:
-    """Raise the limit of open files to the maximum that the system allows: a typical shell sets 1,024."""
+    """Raise the limit of open files as far as the system allows, up to `MAX_FILES`: a typical shell sets 1,024."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -130,7 +128,7 @@ def _allow_many_connections() -> None:
 
 
 def _room_for_connections() -> int:
-    """How many connections may be open without taking the files that runs need."""
+    """The number of connections that leave enough file descriptors for runs."""
     try:
         import resource
     except ImportError:

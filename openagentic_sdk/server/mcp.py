@@ -1,4 +1,4 @@
-"""An MCP server for this desk: the five tools of `mcp_tools`, for clients of both eras, over HTTP and (`mcp_stdio`) stdio.
+"""An MCP server for a desk: the five tools of `mcp_tools`, for modern and legacy clients, over HTTP and (`mcp_stdio`) stdio.
 
 No state is kept between requests: a modern request is self-contained, and a legacy client's `initialize` is remembered only
 if there is a connection to remember it for. All input is validated before anything is done.
@@ -36,7 +36,7 @@ MAX_OPEN_CALLS = 32
 
 _CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 _INSTRUCTIONS = (
-    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call "
+    "Agents that work on their own: run_agent starts one and returns its answer. A run that takes longer than the call "
     "continues after it; show_session shows its state."
 )
 # The tools depend on the served agents, which change only when the process restarts.
@@ -48,9 +48,9 @@ Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 @frozen
 class McpCaller:
-    """The sender of a request. `say` sends a notification about it, `ask` a request to the client (legacy).
+    """The sender of a request. `say` sends it a notification about the request, `ask` a request of ours (legacy).
 
-    Both are None if there is no channel back. `capabilities` are those that a legacy client announced.
+    Each is None if there is no channel for it. `capabilities` are those that a legacy client announced.
     """
 
     who: Principal
@@ -60,20 +60,20 @@ class McpCaller:
 
 
 class Face:
-    """The protocol, for any number of clients of one desk. `wait_s` is how many seconds a tool waits for a run."""
+    """The server's side of MCP, for any number of clients of one desk. A tool call waits `wait_s` seconds for a run."""
 
     def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
         self._tools = RunTools(desk, wait_s=wait_s)
         self._open_calls = 0
 
     async def answer(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
-        """Return the result of a request. Raises `RpcError`, also for errors of this library."""
+        """Handle a request and return its result. Raises `RpcError`, including for errors of this library."""
         try:
             if is_modern(params):
                 return await self._answer_modern(method, params, client)
             if method == "initialize":
                 client_version = params.get("protocolVersion")
-                # An unknown version gets our newest legacy one, and the client decides (2025-11-25, basic/lifecycle).
+                # Answer an unknown version with our newest legacy one; the client decides (2025-11-25, basic/lifecycle).
                 version = client_version if client_version in LEGACY else LEGACY[0]
                 about = {"capabilities": _CAPABILITIES, "serverInfo": OURSELVES, "instructions": _INSTRUCTIONS}
                 return {"protocolVersion": version, **about}
@@ -97,7 +97,7 @@ class Face:
             raise RpcError(INTERNAL_ERROR, ": ".join(error_words(error))) from error
 
     async def _answer_modern(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
-        """Return the result of a modern request, or the inputs that it needs."""
+        """Handle a modern request and return its result, or a request for the inputs that it needs."""
         meta = read_meta(params)
         common = {"resultType": "complete", "_meta": {SERVER_INFO: OURSELVES}}
         if method == "server/discover":
@@ -160,7 +160,7 @@ def can_elicit(capabilities: Any) -> bool:
 
 
 def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable[None]] | None:
-    """The function that reports progress; None if the client sent no progress token."""
+    """The function that reports progress; None if the client sent no progress token or cannot be notified."""
     token = meta.get("progressToken")
     if say is None or not isinstance(token, str | int) or isinstance(token, bool):
         return None
@@ -181,7 +181,7 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
 async def serve_http(call: HttpCall, desk: Desk) -> None:
     """Answer one POST to the MCP endpoint. The caller has checked the principal, the origin and the size.
 
-    There are neither sessions nor streams without a request, so GET and DELETE are not supported.
+    MCP sessions, and streams that no request started, do not exist here, so GET and DELETE are not supported.
     """
     message, accepted = await call.json(), call.header("accept") or ""
     if "application/json" not in accepted or "text/event-stream" not in accepted:
@@ -207,7 +207,7 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
 async def _answer_http(
     call: HttpCall, face: Face, request_id: str | int, method: str, params: Mapping[str, Any]
 ) -> None:
-    """Answer a request with JSON; only calls of tools are answered as a stream."""
+    """Answer a tool call with a stream, and any other request with JSON."""
     version = call.header("mcp-protocol-version")
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:

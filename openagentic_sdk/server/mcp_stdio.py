@@ -21,7 +21,7 @@ GRACE_S = 1.5
 
 
 class StdioConnection:
-    """One client. What a legacy client announced in `initialize` applies until its next `initialize`."""
+    """The connection of one client. What a legacy client announces in `initialize` applies until its next `initialize`."""
 
     def __init__(self, face: Face, output: Output) -> None:
         self.peer = Peer(output.send, self._answer, self._hear, cancel_method="notifications/cancelled")
@@ -40,11 +40,11 @@ class StdioConnection:
         return await self._face.answer(method, params, client)
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
-        """Ignore the notification: the only relevant one, a cancellation, is handled by the peer."""
+        """Ignore a notification: the peer handles the only relevant one, a cancellation."""
 
 
 async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, grace_s: float = GRACE_S) -> None:
-    """Serve the client at these descriptors until it closes its end, or on SIGTERM, SIGHUP or SIGINT.
+    """Serve the client at these descriptors until it closes its end, or until SIGTERM, SIGHUP or SIGINT.
 
     Then suspend the runs, which have `grace_s` seconds to finish their step.
     """

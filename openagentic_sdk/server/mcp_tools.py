@@ -1,8 +1,8 @@
 """The MCP tools for programs that use agents: five tools on top of the desk, and how their results present a session.
 
 A run belongs to the desk: if it takes longer than a call waits, the caller gets its session and asks again. A model that
-calls these tools can never answer a permission question: that is for the user of the client, asked by the client itself
-(elicitation), or for a person at this machine.
+calls these tools can never answer a permission question: only the client's user, asked by the client itself (elicitation),
+or a person at this machine can.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAX_PROMPT_CHARS = 500_000
 # The status that a caller sees for the state of a stopped run.
 _STATUSES = {"parked": "waiting", "over": "done"}
 _ELICIT = "elicitation/create"
-# Stores a rule in this machine's settings, which a remote person may not do.
+# The choice that stores a rule in this machine's settings, which a remote person may not do.
 _NOT_FROM_AFAR = "always save"
 
 TellLine = Callable[[str], Awaitable[None]]
@@ -66,7 +66,7 @@ class Caller:
 
     `tell` receives a line about each step. `ask` sends a request to the client and waits (`elicitation/create`, legacy).
     `can_repeat` means that the client can be asked to repeat the call with answers (modern), which then arrive as `inputs`,
-    by key. `can_cancel` means that an abandoned call was cancelled, and not merely disconnected.
+    by key. `can_cancel` means that a client which abandons the call cancels it, and has not merely disconnected.
     """
 
     who: Principal
@@ -78,7 +78,7 @@ class Caller:
 
 
 class InputRequired(Exception):
-    """The call must be repeated with the answers to these requests, by key."""
+    """Raised if the call must be repeated with the answers to `requests`, by their keys."""
 
     def __init__(self, requests: Mapping[str, Any]) -> None:
         super().__init__("input is required")
@@ -109,7 +109,7 @@ class ParkedQuestion:
 
     @property
     def is_for_models(self) -> bool:
-        """Whether it is about the work: neither a permission nor an MCP server's question to its user."""
+        """Whether the question is about the work: neither a permission nor an MCP server's question to its user."""
         return self.question.kind == "question" and self.tool == "AskUserQuestion"
 
     def choices(self) -> list[str]:
@@ -124,9 +124,9 @@ class ParkedQuestion:
 
 
 class RunTools:
-    """The tools, for any number of callers.
+    """The MCP tools of a desk, for any number of callers.
 
-    `wait_s` is how many seconds a call waits for a run, unless the call specifies it.
+    A call waits `wait_s` seconds for a run, unless the call itself specifies the time.
     """
 
     def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
@@ -156,7 +156,7 @@ class RunTools:
                 "list_sessions",
                 "List the sessions, most recently written first.",
                 {
-                    "query": string("Words of its title or prompts.", maxLength=500),
+                    "query": string("Words in the title, prompts, tags, model or id.", maxLength=500),
                     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
                     "offset": {"type": "integer", "minimum": 0},
                 },
@@ -201,7 +201,7 @@ class RunTools:
             if name == "show_session":
                 return await self._show_session(arguments, caller)
             was_running = await self._desk.cancel(caller.who, arguments["session_id"])
-            message = "the run is ended" if was_running else "no run was in progress in this session"
+            message = "the run was ended" if was_running else "no run was in progress in this session"
             return _result(message, {"session_id": arguments["session_id"], "cancelled": was_running})
         except RpcError:
             raise
@@ -213,7 +213,7 @@ class RunTools:
     # --- the tools ---------------------------------------------------------------------------------------------------
 
     async def _go_on(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """Start a run, or answer a parked one's question, and return how it ends."""
+        """Start a run, or answer a parked one's question, and return the state that it reaches in time."""
         until = time.monotonic() + arguments.get("wait_s", self._wait_s)
         beginning = asyncio.create_task(self._begin(name, arguments, caller))
         try:
@@ -228,7 +228,7 @@ class RunTools:
             raise
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, int, bool]:
-        """The session of a call, the `seq` before its own events, and whether a run is in progress now."""
+        """Begin the work of a call; return its session, the `seq` before its events, and whether a run is in progress."""
         session_id: Any = arguments.get("session_id")
         if caller.inputs:
             return await self._take_inputs(caller)
@@ -244,7 +244,7 @@ class RunTools:
         return session_id, after_seq, True
 
     async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
-        """End the run of a cancelled call, if its agent is configured so."""
+        """End the run of a cancelled call, if its agent's `ends_with_call` is set."""
         with suppress(OpenAgentSdkError, RpcError):  # it never started or has ended: nobody waits for the result
             session_id = (await beginning)[0]
             if self._desk.agents[await self._desk.agent_of(who, session_id)].ends_with_call:
@@ -302,7 +302,10 @@ class RunTools:
     async def _until(
         self, caller: Caller, session_id: str, after_seq: int, until: float, *, goes_on: bool = True
     ) -> dict[str, Any]:
-        """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over."""
+        """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over.
+
+        Return the run's state as the result of the tool.
+        """
         while True:
             state = (
                 await self._follow(caller, session_id, after_seq, until)
@@ -325,7 +328,7 @@ class RunTools:
             await self._desk.answer_all(caller.who, session_id, {question.id: answer})
 
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
-        """Follow a session until its run ends, parks or cannot be resumed, or the wait is over."""
+        """Follow a session until its run ends, parks or cannot be resumed, or the wait is over; return the run's state."""
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
             while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
                 batch = await follower.batch(left_s)
@@ -358,7 +361,7 @@ class RunTools:
         return session_id, after_seq, answer is not None
 
     async def _find_question(self, who: Principal, session_id: str, question_id: str) -> ParkedQuestion:
-        """Return an open question. Raises `ToolInputError` if it is not open, and what the desk raises for the session."""
+        """Find an open question. Raises `ToolInputError` if it is not open, and what the desk raises for the session."""
         await self._desk.row(who, session_id)
         for question in await self._open_questions(session_id):
             if question.id == question_id:
@@ -443,7 +446,7 @@ def _elicitation(session_id: str, parked: ParkedQuestion) -> dict[str, Any]:
 
 
 def _read_answer(response: Any, question: ParkedQuestion) -> str | None:
-    """The user's answer; None if none exists. For a permission, only the choices offered are valid."""
+    """The user's answer; None if there is none. For a permission, only the choices offered are valid."""
     content = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(content, Mapping):
         return None

@@ -23,12 +23,12 @@ from ..sessions.resume import load_view
 if TYPE_CHECKING:
     from .desk import Desk
 
-# How often the store is polled for messages from other processes.
+# The interval at which the store is polled for messages from other processes.
 INBOX_S = 0.2
 
 
 class Messages:
-    """The messages to the runs of a desk, delivered while it has runs. A message that has become an event is removed."""
+    """The messages for a desk's runs, delivered while it has runs. A message that has become an event is removed."""
 
     def __init__(self, desk: Desk, runs: Mapping[str, BackgroundRun]) -> None:
         self._desk = desk
@@ -85,7 +85,7 @@ class Messages:
     async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
         """Remove the messages that a finished run has received, or all if it was cancelled.
 
-        A message that it has not received becomes the next prompt.
+        A message that it has not received becomes the next prompt, unless the run failed.
         """
         if not self._store.has_inbox:
             return
@@ -102,7 +102,7 @@ class Messages:
                 await self.take_up(session_id)
 
     async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
-        """End a request without a run if a cancel sent after event `first_seq` is waiting; return whether one was."""
+        """End a request without a run, if a cancel for a run from event `first_seq` on is waiting; return whether it was."""
         waiting = await self._waiting([session_id])
         cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]
         if cancels:
@@ -112,7 +112,7 @@ class Messages:
         return bool(cancels)
 
     async def take_up(self, session_id: str) -> None:
-        """Start a run with a message that arrived just as its run ended or parked, unless another run is in progress."""
+        """Start a run with a message that arrived just as the last run ended or parked, unless another is in progress."""
         if self._desk.is_draining or await off_loop(True, is_held, self._store, session_id):
             return
         waiting = await self._waiting([session_id])
@@ -147,7 +147,7 @@ class Messages:
 
 
 def read_message(prompt: OnePrompt) -> Said:
-    """Return a client's prompt, which cannot name files of this machine. Raises `OptionsError`."""
+    """Parse a client's prompt. Raises `OptionsError` if it is invalid, is empty or names a file of this machine."""
     message = read_prompt(prompt, paths=False)
     if not message.text.strip() and not message.parts:
         raise OptionsError("the prompt is empty: describe the task")
@@ -161,7 +161,7 @@ def name_of(message: InboxMessage) -> str:
 
 
 def _prompt_in(message: InboxMessage) -> Said | None:
-    """The prompt in a message, with an id that makes it unique; None if it contains none."""
+    """The prompt in a message, with its request id; None if it contains no valid prompt."""
     if message.message.get("do") != "steer":
         return None
     try:
@@ -177,5 +177,5 @@ def _is_cancel(message: InboxMessage) -> bool:
 
 
 def _is_for(cancel: InboxMessage, first_seq: int) -> bool:
-    """Whether a cancel was meant for the run that began with this event, and not for an earlier one."""
+    """Whether a cancel was meant for the run that began with this event, rather than for an earlier one."""
     return int(cancel.message.get("seq", first_seq)) >= first_seq

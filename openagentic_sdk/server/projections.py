@@ -1,6 +1,6 @@
 """The routes of the two protocols derived from the native one: AG-UI and the Responses API.
 
-Each starts a run through the desk, follows its session, and folds the events into messages of its own; `agui` and
+A route starts a run through the desk, follows its session, and folds the events into messages of its protocol; `agui` and
 `responses` contain those folds.
 """
 
@@ -52,7 +52,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
             fresh = {name: answer for name, answer in run.answers.items() if name not in answer_seqs}
             if fresh:
                 await desk.answer_all(who, session_id, fresh)
-            elif run.answers:  # answered before: stream the run that followed again
+            elif run.answers:  # answered before: stream again the run that the answers resumed
                 after_seq, request = max(answer_seqs[name] for name in run.answers), None
                 await desk.left.why_left(session_id)
             elif run.prompt is not None:
@@ -82,7 +82,7 @@ async def create_response(call: HttpCall, office: Office) -> None:
     agent = agent or desk.agents.default
     parsed_request = responses.read_request(body, desk.agents[agent].accepts)
     if session_id is not None and not before.is_newest:
-        # A repeated request itself made its predecessor outdated: do not fork for it.
+        # When a request is repeated, its own first attempt has superseded `previous`: that must not lead to a fork.
         again = None if key is None else await _request(office, session_id, lambda name: name.startswith(f"{key}~"))
         if again is None:
             session_id = await desk.fork(who, session_id, at_seq=before.last_seq, key=key)
@@ -207,7 +207,7 @@ async def _tell(
 
 
 def _is_past(event: Event, request: Request) -> bool:
-    """Whether the event parked a run of the request that no longer waits."""
+    """Whether the event parked the request at a point that the request has since passed."""
     is_pause = isinstance(event, Result) and state_after(event) == "parked"
     return is_pause and ((event.seq or 0) < request.last_seq or not request.is_newest)
 
@@ -244,7 +244,7 @@ async def _request(office: Office, session_id: str, is_wanted: Callable[[str], b
 
 
 async def list_models(call: HttpCall, office: Office) -> None:
-    """`GET /v1/models`: the agents, by the names that `model` takes."""
+    """`GET /v1/models`: the agents, by the names that `model` accepts."""
     await call.reply(200, {"object": "list", "data": [responses.model(name) for name in office.desk.agents]})
 
 

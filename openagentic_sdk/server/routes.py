@@ -88,7 +88,7 @@ async def post_message(office: Office, who: Principal, session_id: str, body: An
 
 
 async def post_cancel(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """End the run; does nothing if none is running."""
+    """End the run, whether it is running or waiting; do nothing if there is none."""
     read_fields(body, values.EmptyBody)
     return 202, {"session_id": session_id, "was_running": await office.desk.cancel(who, session_id)}
 
@@ -139,7 +139,7 @@ POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
 async def post(
     office: Office, who: Principal, session_id: str | None, action: str, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """Handle a posted operation; return an HTTP status and a JSON value, also if it is refused."""
+    """Handle a posted operation; return an HTTP status and a JSON value, even if it is refused."""
     try:
         if action not in POSTS:
             raise RequestRefusedError(404, f"unknown action {action!r:.50}: the actions are {', '.join(POSTS)}")
@@ -233,7 +233,7 @@ async def _inbox(
 
 
 def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
-    """The filter of a list: whether it shows a session."""
+    """The filter of a list: a function that returns whether the list shows a session."""
 
     def keep(row: SessionSummary) -> bool:
         is_found = not query or summary_matches(row, query=query, include_children=True)
@@ -253,7 +253,7 @@ async def search(call: HttpCall, office: Office) -> None:
 
 
 async def show_session(call: HttpCall, office: Office) -> None:
-    """Return the session's summary with its whole open questions."""
+    """Return the session's summary with its open questions as whole events."""
     row = _row(await office.desk.row(call.principal, call.parts[2]))
     if row["open_questions"]:
         questions = await office.desk.questions(call.principal, call.parts[2])
@@ -270,7 +270,7 @@ async def explain_session(call: HttpCall, office: Office) -> None:
 
 
 async def show_context(call: HttpCall, office: Office) -> None:
-    """Return how full the model's window is, also during a run."""
+    """Return how full the model's window is, even during a run."""
     from ..runs.window import session_window
 
     session_id, window = call.parts[2], call.query_values.get("window")
@@ -312,14 +312,14 @@ def cursor_of(call: HttpCall) -> int:
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:
     """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` that names the valid range."""
-    # The length before `int`, which refuses more than 4300 digits with an error of its own.
+    # The length is checked before `int`, which refuses more than 4300 digits with an error of its own.
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, problem)
     return int(text)
 
 
 def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the query fields that a route takes, each by its type. Raises `RequestRefusedError`."""
+    """Parse the query fields that a route accepts, each by its type. Raises `RequestRefusedError`."""
     values: dict[str, Any] = {}
     for name, query_field in fields.items():
         word = query.get(name)
@@ -449,7 +449,7 @@ async def _fleet_figures(tables: Tables, tenant: str | None) -> str:
 
 
 async def tell_health(call: HttpCall, office: Office) -> None:
-    """Report whether the process is alive, also during shutdown."""
+    """Report that the process is alive, even during shutdown."""
     await call.reply(200, {"status": "ok"})
 
 

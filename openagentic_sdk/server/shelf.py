@@ -57,7 +57,7 @@ class Shelf(ABC):
         return [self._shown_row(row) for row in rows]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events of the tenant's sessions that contain all words."""
+        """Events of the tenant's sessions that contain all words of `query`."""
         find = partial(self.store.search, query, limit=limit, tenant=who.tenant)
         hits: list[SearchHit] = await off_loop(True, find)
         return hits

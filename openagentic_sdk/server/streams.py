@@ -1,7 +1,7 @@
-"""Send a session's events to a client: as server-sent events, or over a WebSocket that also accepts what POST does.
+"""Send a session's events to a client: as server-sent events, or over a WebSocket that also accepts posted operations.
 
-Both follow the store from the client's cursor, which is a `seq`; deltas come in between, without one. A client that does
-not read in time is dropped, and resumes later from the last event that it has.
+Both follow the store from the client's cursor, which is a `seq`; deltas, which have no `seq`, are sent in between. A client
+that does not read in time is dropped, and resumes later from the last event that it has.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from .contract.refusals import error_body
 from .desk import Desk
 from .guard import Principal
 
-# A stream ends after this time and its client reconnects: so servers that wait for open responses can shut down.
+# A stream ends after this time and its client reconnects, so that a server which waits for open responses can shut down.
 MAX_STREAM_S = 600.0
-# The reconnection time of an EventSource. It is part of the first event: some clients take it alone for an empty event.
+# The reconnection time of an EventSource. It is part of the first event: alone, some clients read it as an empty event.
 RETRY = b"retry: 1000\n"
 MAX_WRITE_BYTES = 256 * 1024
 AUTH_S = 10.0
 _CACHED_EVENTS, _CACHED_BYTES = 256, 1024 * 1024
-# Private close codes (RFC 6455 section 7.4.2): no token, no such session, a cursor beyond the end of the log.
+# Close codes, of which the first three are private (RFC 6455 section 7.4.2): no token, no such session, a cursor beyond the
+# end of the log.
 NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 1012
 
 
@@ -60,7 +61,7 @@ class EventLines:
         return self._write(event)[2]
 
     def _write(self, event: Event) -> tuple[Event, str, bytes]:
-        # The event is kept with its line, so its address cannot become another event's while it is here.
+        # The event is kept with its line, so that its address cannot be reused for another event in the meantime.
         entry = self._written.get(id(event))
         if entry is not None and entry[0] is event:
             return entry
@@ -86,7 +87,7 @@ async def send_events(
         return await call.reply(204)
     if after_seq > row.events:
         async with await call.stream() as stream:
-            # An empty id resets the cursor, so that an EventSource starts anew.
+            # An empty id resets the cursor, so that an EventSource starts over.
             await stream.send(f"event: resync\nid:\ndata: {dumps_json({'last_seq': row.events})}\n\n".encode())
         return
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
@@ -114,7 +115,7 @@ async def send_events(
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
-    """The batch in writes of about `MAX_WRITE_BYTES`, each created once the previous one has been sent."""
+    """Yield the batch in pieces of about `MAX_WRITE_BYTES`, each created once the previous one has been sent."""
     if len(batch) == 1:
         yield lines.sse(batch[0])
         return
@@ -135,7 +136,7 @@ PostAction = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[
 
 
 class Socket:
-    """One client on a WebSocket: events are sent; `{"post", "body", "key", "id"}` is received and answered by a `reply`."""
+    """A client on a WebSocket: it receives events, and each `{"post", "body", "key", "id"}` that it sends gets a `reply`."""
 
     def __init__(self, receive: Receive, send: Send, desk: Desk, lines: EventLines) -> None:
         self._receive = receive
@@ -145,7 +146,7 @@ class Socket:
         self._one_at_a_time = asyncio.Lock()
 
     async def receive_message(self) -> Any:
-        """The next message as JSON, None if it is not JSON. Raises `ConnectionResetError` at the end."""
+        """Receive a message as JSON; None if it is not JSON. Raises `ConnectionResetError` if the client disconnected."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             raise ConnectionResetError("the client has disconnected")
@@ -155,7 +156,7 @@ class Socket:
             return None
 
     async def receive_token(self) -> str | None:
-        """The token in the first message, `{"type": "auth", "token": ...}`; None for another one or after a timeout."""
+        """Receive the token in the first message, `{"type": "auth", "token": ...}`; None for any other, or on a timeout."""
         try:
             async with asyncio.timeout(AUTH_S):
                 message = await self.receive_message()
@@ -185,10 +186,10 @@ class Socket:
         except RequestRefusedError as error:
             return await self.close(BAD_CURSOR, str(error))
         if code is not None:
-            await self.close(code, "this server is shutting down" if code == RESTART else "come again")
+            await self.close(code, "this server is shutting down" if code == RESTART else "reconnect to continue")
 
     async def _write(self, follower: Follower, reading: asyncio.Task[None]) -> int | None:
-        """Send events until the client disconnects (return None) or the server ends the stream."""
+        """Send events until the client disconnects (return None) or the server ends the stream (return the close code)."""
         ends_at, last_refusal = time.monotonic() + MAX_STREAM_S, None
         while not reading.done():
             if self._desk.is_draining:

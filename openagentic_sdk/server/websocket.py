@@ -19,7 +19,7 @@ GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # For the first message, whose sender may not be authenticated yet.
 MAX_FIRST_BYTES = 64 * 1024
-# What a part of a message counts at least, so that a message of empty parts ends, too.
+# The least that a fragment adds to the size of its message, so that a message of empty fragments is limited as well.
 _MIN_PART_BYTES = 64
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 # Close codes that a peer may send, RFC 6455 section 7.4.
@@ -40,7 +40,7 @@ class Received:
 
 
 class BrokenFrameError(Exception):
-    """The peer violated the protocol: the connection ends with this close code."""
+    """Raised if the peer violated the protocol; the connection ends with the close code `code`."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -71,7 +71,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A close frame; code 1005 sends none. The reason is truncated to the maximum length."""
+    """A close frame; for code 1005, one without a code. The reason is truncated to the maximum length."""
     if code == 1005:
         return frame(CLOSE, b"")
     return frame(
@@ -82,7 +82,7 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 class FrameReader:
-    """Parses a client's bytes into messages. After a close or an error, nothing more is read."""
+    """A parser of a client's bytes into messages. After a close or an error, nothing more is read."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_first_bytes: int = MAX_FIRST_BYTES) -> None:
         self._max_bytes, self._later_max_bytes = min(max_bytes, max_first_bytes), max_bytes
@@ -108,7 +108,7 @@ class FrameReader:
             self._buffer += data
 
     def next(self) -> Received | None:
-        """The next message or control frame; None if more bytes are needed. Raises `BrokenFrameError`."""
+        """Take the next message or control frame; None if more bytes are needed. Raises `BrokenFrameError`."""
         try:
             while not self.is_over and (frame := self._next_frame()) is not None:
                 received = self._take(*frame)
@@ -123,7 +123,7 @@ class FrameReader:
         return None
 
     def _next_frame(self) -> tuple[bool, int, bytes] | None:
-        """Whether the frame is final, its opcode and its unmasked payload; None if more bytes are needed."""
+        """Take a frame: whether it is final, its opcode and its unmasked payload; None if more bytes are needed."""
         buffer = self._buffer
         if len(buffer) < 2:
             return None
@@ -145,7 +145,7 @@ class FrameReader:
             return None
         if size >= 126:
             size = int.from_bytes(buffer[2:start], "big")
-        # By the declared size, before the payload is buffered.
+        # Refused by its declared size, before the payload is buffered.
         if opcode < 8 and self._size + size > self._max_bytes:
             raise BrokenFrameError(1009, f"a message has more than {self._max_bytes} bytes")
         if len(buffer) < start + 4 + size:

@@ -1,1 +1,1 @@
-"""Visualize a session: a self-contained web page, and a server for following a running session."""
+"""Render self-contained web pages: of a session, of a list of sessions, of a signed record, and of an eval."""

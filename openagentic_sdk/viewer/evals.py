@@ -41,7 +41,7 @@ def build_comparison_page(
 ) -> str:
     """The page of a comparison: its sentences, and for each pair both prompts and transcripts side by side.
 
-    Of repeats, the first failed one is shown, otherwise the first. `read` returns the events of a session.
+    Of several repeats, the first failed one is shown, otherwise the first. `read` returns the events of a session.
     """
     pairs = sorted(pairs, key=lambda pair: (pair[2].rate - pair[1].rate, pair[0]))
     parts = {

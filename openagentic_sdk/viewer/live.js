@@ -35,9 +35,9 @@ function follow() {
     live.misses += 1;
     if (close.code === 1009) refuseLarge();
     if (close.code === 4009) return location.reload(); // the log was replaced: read it again
-    if (close.code >= 4000 || live.misses > 60) say("trouble", "The connection has ended: this is what was shown last. Reload the page, or sign in again.");
+    if (close.code >= 4000 || live.misses > 60) say("trouble", "The connection has ended, so this page shows nothing newer. Reload it, or sign in again.");
     else {
-      if (live.misses > 1) say("trouble", "The server is away: trying again.");
+      if (live.misses > 1) say("trouble", "The server cannot be reached: trying again.");
       setTimeout(follow, Math.min(500 * live.misses, 5000));
     }
   });
@@ -80,7 +80,7 @@ function say(id, text) {
   if (node && node.textContent !== seen(text)) node.textContent = seen(text);
 }
 
-// On a phone the whole page scrolls.
+// The element that scrolls: on a phone, the whole page.
 function scrolled() {
   return getComputedStyle(byId("conversation")).overflowY === "visible" ? document.scrollingElement : byId("conversation");
 }
@@ -127,7 +127,7 @@ function notice(event) {
   } else if (/^(user\.message|system\.init|model\.|tool\.)/.test(event.type)) stand("running");
 }
 
-// Ask for the window again while the run goes on: at most once a second, and less often for a session that takes long to read.
+// Query the window again during the run: at most once a second, and less often for a session that takes long to read.
 function readContext() {
   live.reading ??= setTimeout(async () => {
     live.reading = null;
@@ -144,7 +144,7 @@ function stand(now) {
   live.state = now;
   const runs = now === "running" || now === "queued";
   document.title = `${now === "waiting" ? "(?) " : runs ? "… " : ""}${seen(given.title)}`;
-  say("status", { running: "The agent works.", queued: "The run is queued.", waiting: "The agent waits for an answer." }[now] ?? "Nothing runs.");
+  say("status", { running: "The agent is working.", queued: "The run is queued.", waiting: "The agent waits for an answer." }[now] ?? "No run is in progress.");
   if (!byId("say")) return;
   byId("send").textContent = runs ? "Send to the run" : "Send";
   byId("cancel").hidden = !runs && now !== "waiting";

@@ -247,14 +247,14 @@ function timeText(ts) {
   return Number.isNaN(time.getTime()) ? String(ts) : time.toISOString();
 }
 
-// The terminal command that continues from an event.
+// The terminal commands that continue from an event.
 function commands(seq) {
   const id = given.session;
   const lines = [
-    [`go on from event ${seq} with another model or prompt`, `openagentic-sdk whatif ${id} --at ${seq} --model MODEL`],
-    [`a copy up to event ${seq}`, `openagentic-sdk sessions fork ${id} --at-seq ${seq}`],
-    ["play it again from its log, and compare", `openagentic-sdk replay ${id}`],
-    ["go on with it", `openagentic-sdk chat --resume ${id}`],
+    [`continue from event ${seq} with another model or prompt`, `openagentic-sdk whatif ${id} --at ${seq} --model MODEL`],
+    [`copy the session up to event ${seq}`, `openagentic-sdk sessions fork ${id} --at-seq ${seq}`],
+    ["replay it from its log, and compare", `openagentic-sdk replay ${id}`],
+    ["continue it", `openagentic-sdk chat --resume ${id}`],
   ];
   const rows = lines.flatMap(([about, command]) => [make("dt", "", about), make("dd", "", make("pre", "command", command))]);
   byId("commands").firstElementChild.replaceChildren(...rows);
@@ -319,7 +319,7 @@ function take(events) {
   draw();
 }
 
-// The size of the next request, and below it what it consists of and what a compaction would drop.
+// Show the size of the next request and, below it, its parts and what a compaction would drop.
 function showContext(lines) {
   const [first, ...rest] = lines.map(seen);
   byId("context").firstElementChild.textContent = first;

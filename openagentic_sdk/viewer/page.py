@@ -43,10 +43,10 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 @frozen
 class Live:
-    """What a served page needs besides the events.
+    """The data of a served page besides the events.
 
-    This is the WebSocket of later events (`?after=SEQ`), the session's state, its open questions, the address of the list,
-    and the viewer's permissions.
+    `address` is the WebSocket of later events (`?after=SEQ`), `state` the session's state, `questions` its open questions,
+    and `home` the address of the list; the last two are the viewer's permissions.
     """
 
     address: str
@@ -98,7 +98,7 @@ def build_page(
 def fill_scripted_page(
     name: str, title: str, script: str, data: object, rules: Iterable[str], more: Mapping[str, str] | None = None
 ) -> str:
-    """A page with this script and data; it can run no other script, and load only what `rules` of its policy allow.
+    """A page with this script and data; it cannot run any other script, and can load only what the policy `rules` allow.
 
     `more` contains additional values for its template, as markup.
     """
@@ -137,11 +137,11 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
 
 @frozen
 class ListView:
-    """The contents of a list of sessions: the search and the start of the next page (its query, None at the end).
+    """The contents of a page that lists sessions, besides its rows.
 
-    `agents` are the names and descriptions of agents that can be started; `problem` is the reason if none can. `questions`
-    contains open questions, each with its session, the session's label and the event; `questions_are_cut` is true if there
-    are more.
+    `query` and `state` are those of the search; `older` is the cursor of the next page, None at the end. `agents` are the
+    names and descriptions of agents that can be started; `problem` is the reason if none can. `questions` contains open
+    questions, each with its session, the session's label and the event; `questions_are_cut` is true if there are more.
     """
 
     root: str = ""
@@ -224,7 +224,7 @@ def _cut(text: str) -> str:
 
 
 def _links(view: ListView) -> str:
-    """The links to the next page and back to the first."""
+    """The link to the next page of the list; empty on the last one."""
     query = {name: value for name, value in (("query", view.query), ("state", view.state)) if value}
     links = [] if view.older is None else [("Older sessions", {**query, "after": view.older})]
     anchors = "".join(f'<a href="?{html.escape(urlencode(each))}">{text}</a>' for text, each in links)

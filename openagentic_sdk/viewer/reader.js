@@ -130,8 +130,8 @@ function place(event) {
   return group(call?.children ?? byId("conversation"));
 }
 
-// The last group of blocks, which is not full. A browser looks at each child of what it scrolls for every frame, also at
-// those far away: with groups, there are few.
+// The last group of blocks, which is not full. For every frame, a browser examines each child of a scrolled element, even
+// distant ones: groups keep their number small.
 function group(container) {
   const last = container.lastElementChild;
   if (last && last.childElementCount < MAX_GROUP) return last;
@@ -271,15 +271,15 @@ const TELL = {
   "session.compacted": (event) => block(event, "note", make("details", "", make("summary", "", "the conversation so far was summarised"), markdown(event.summary ?? ""))),
   "session.rewound": (event) => {
     for (const [seq, node] of reader.blocks) if (seq > event.to_seq && seq < event.seq) node.classList.add("undone");
-    note(event, `taken back to event ${event.to_seq}`);
+    note(event, `rewound to event ${event.to_seq}`);
   },
   "session.forked": (event) => note(event, `a copy of ${event.parent_session_id} up to event ${event.parent_seq}`),
-  "model.retry": (event) => note(event, `asked again: ${event.reason}`, "note error"),
+  "model.retry": (event) => note(event, `retried: ${event.reason}`, "note error"),
   "system.notice": (event) => note(event, event.message),
   "log.recovered": (event) => note(event, "the log was repaired here", "note error"),
   "todo.updated": (event) => block(event, "note", make("ul", "todos", ...event.todos.map((todo) => make("li", String(todo.status), todo.content)))),
   "result": (event) => {
-    const ends = { end: "ended", waiting: "waits for an answer", suspended: "suspended: it goes on elsewhere" };
+    const ends = { end: "ended", waiting: "waits for an answer", suspended: "suspended: another process resumes it" };
     note(event, ends[event.stop_reason] ?? `stopped: ${event.stop_reason} ${event.error_message ?? ""}`, ends[event.stop_reason] ? "note" : "note error");
   },
 };

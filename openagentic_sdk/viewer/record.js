@@ -54,7 +54,7 @@ function sshString(data) {
 
 async function sshProof(armored, statement) {
   const blob = base64(armored.replace(/-----(BEGIN|END) SSH SIGNATURE-----/g, ""));
-  if (hexOf(blob.subarray(0, 10)) !== "53534853494700000001") throw new Error("no ssh signature of version 1");
+  if (hexOf(blob.subarray(0, 10)) !== "53534853494700000001") throw new Error("it is not an ssh signature of version 1");
   const [key, namespace, reserved, hash, signature] = sshStrings(blob.subarray(10), 5);
   const words = new TextDecoder();
   const [kind, raw] = sshStrings(key, 2);
@@ -68,14 +68,14 @@ async function sshProof(armored, statement) {
   try {
     known = await crypto.subtle.importKey("raw", raw, "Ed25519", false, ["verify"]);
   } catch {
-    return { name, proof: "unchecked", how: "this browser knows no Ed25519; ssh-keygen can check it" };
+    return { name, proof: "unchecked", how: "this browser does not support Ed25519; ssh-keygen can check it" };
   }
   const holds = await crypto.subtle.verify("Ed25519", known, sshStrings(signature, 2)[1], signed);
-  return { name, proof: holds ? "valid" : "invalid", how: holds ? "the key's; whose key that is, you must know" : "it is no signature of this" };
+  return { name, proof: holds ? "valid" : "invalid", how: holds ? "made with this key; find out whose key it is" : "it is not a signature of this statement" };
 }
 
 async function voucher(signature, statement) {
-  const said = { installation: "only who has the installation's key can check it", timestamp: "openssl ts can check it", witness: "its witness can check it" };
+  const said = { installation: "only the holder of the installation's key can check it", timestamp: "openssl ts can check it", witness: "its witness can check it" };
   try {
     if (signature.by === "ssh") return { by: "ssh", ...(await sshProof(String(signature.signature), statement)) };
   } catch (error) {
@@ -89,12 +89,12 @@ async function voucher(signature, statement) {
 async function checkRange(range, before, problems) {
   const stated = JSON.parse(range.statement);
   for (const name of ["session_id", "from_seq", "to_seq", "before", "head"]) {
-    if (stated[name] !== range[name]) problems.push(`checkpoint ${range.seq}: its statement says another ${name}`);
+    if (stated[name] !== range[name]) problems.push(`checkpoint ${range.seq}: its statement contains another ${name}`);
   }
   if (range.before !== before.head || range.from_seq !== before.to_seq + 1) problems.push(`checkpoint ${range.seq}: it does not follow the one before it`);
   const digests = base64(range.digests);
   let head = bytes(range.before);
-  if (digests.length !== 32 * (range.to_seq - range.from_seq + 1)) problems.push(`checkpoint ${range.seq}: it speaks of other events`);
+  if (digests.length !== 32 * (range.to_seq - range.from_seq + 1)) problems.push(`checkpoint ${range.seq}: it covers other events`);
   for (let seq = range.from_seq; seq <= range.to_seq; seq++) {
     const wanted = digests.subarray(32 * (seq - range.from_seq), 32 * (seq - range.from_seq + 1));
     head = await sha(joined(head, wanted));
@@ -147,7 +147,7 @@ async function checkAll() {
     row.append(line("td", String(place + 1)), line("td", state, each.holds === false ? "invalid" : ""), line("td", texts.join("\n")));
     rows.append(row);
   });
-  const said = problems.length ? `does not hold: ${problems.length} problems` : vouched ? `holds: somebody vouches for events 1 to ${vouched}` : "is whole; who signed it, this page cannot check";
+  const said = problems.length ? `does not hold: ${problems.length} problems` : vouched ? `holds: somebody vouches for events 1 to ${vouched}` : "is intact, but this page cannot check who signed it";
   const verdict = document.getElementById("verdict");
   verdict.textContent = `The record ${said}.${unsigned ? ` The last ${unsigned} events are not signed.` : ""}`;
   verdict.className = problems.length ? "invalid" : "valid";
@@ -160,5 +160,5 @@ if (globalThis.crypto?.subtle) {
     document.getElementById("verdict").className = "invalid";
   });
 } else {
-  document.getElementById("verdict").textContent = "This browser checks nothing here: open the file itself, or run `openagentic-sdk sessions verify --signed FILE`.";
+  document.getElementById("verdict").textContent = "This browser cannot check signatures here: open the file itself, or run `openagentic-sdk sessions verify --signed FILE`.";
 }

@@ -418,7 +418,7 @@ class QueueTest(FleetTest):
         self.run_async(self.fleet.cancel(cancelled))
         for run_id, words in (
             (ended, "ended by itself: `fleet enqueue payer PROMPT --session"),
-            (cancelled, "was cancelled for good: `fleet enqueue payer --session"),
+            (cancelled, "was cancelled permanently: `fleet enqueue payer --session"),
             (failed, "has continued with another prompt since; enqueue its task again"),
         ):
             with self.assertRaisesRegex(FleetError, words):

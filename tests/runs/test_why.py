@@ -300,13 +300,13 @@ class WhyTest(unittest.TestCase):
     def test_the_denying_rule_is_named_if_no_allow_rule_would_have_helped(self):
         labels = {"labels": {"rule": "deny(untrusted): order"}, "category": "objection"}
         for changes, words in (
-            ({"details": labels}, ("no allow rule lets it: the label rule deny(untrusted): order is in force",)),
+            ({"details": labels}, ("no allow rule permits it: the label rule deny(untrusted): order is in force",)),
             (
                 {"rule": "order", "source": "options"},
-                ("no allow rule lets it: the deny rule order (options) is in force",),
+                ("no allow rule permits it: the deny rule order (options) is in force",),
             ),
             ({"answered_by": "user"}, ()),
-            ({}, ("no rule lets it: the mode or the person would have to",)),
+            ({}, ("no rule permits it: only another mode or the person could",)),
         ):
             store = MemorySessionStore()
             session_id = store.create_session()

@@ -1,1 +1,1 @@
-"""What may have gone wrong in a run: a function for each kind of cause, in a module for each place where it shows."""
+"""The possible causes of a run's failure: a function for each kind, in a module for each place where it shows."""

@@ -72,7 +72,7 @@ def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
     _, event, line, words = best
     cut = next(one for one in cuts if _drops(one, event, words))
     why = f"the compaction at event {cut.seq} dropped what event {prompt.seq} asks for, which was in event {event.seq}"
-    text = f"In this session it was said: {line!r}. Go on."
+    text = f"Earlier in this session: {line!r}. Go on."
     return CauseInRun("compaction", cut, why, (f"event {event.seq}: {short(line)}",), prompt=short(text))
 
 
@@ -104,7 +104,7 @@ def _parted(log: Sequence[Event], cuts: Sequence[SessionCompacted | ContextClear
 
 
 def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]) -> bool:
-    """Whether a cut removed an event, and its summary lacks these words of it."""
+    """Whether a cut removed an event, and its summary lacks these words of the event."""
     if isinstance(cut, SessionCompacted):
         return (event.seq or 0) <= cut.up_to_seq and not words & _significant(cut.summary)
     return isinstance(event, ToolResult) and event.tool_use_id in cut.results
@@ -113,9 +113,9 @@ def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]
 def _facts(
     removed_events: Sequence[Event], asked_words: set[str], view_words: set[str]
 ) -> Iterator[tuple[int, Event, str, set[str]]]:
-    """Iterate over sentences of dropped events that share words with the question and add new ones.
+    """Yield the sentences of dropped events that share words with the question and add new ones.
 
-    Each comes with the number of shared words, its event and the new words.
+    Each comes after the number of shared words and its event, and before its new words.
     """
     lines = [
         (event, line)

@@ -53,7 +53,7 @@ def lasting_errors(run: JudgedRun) -> list[ToolResult]:
 
 
 def explained(run: JudgedRun, event: ToolResult, times: int) -> CauseInRun:
-    """Why a call failed, which did so that many times."""
+    """The cause of a failed call, of which there were `times` of its tool."""
     use_id, again = event.tool_use_id, f", {times} times" if times > 1 else ""
     hook = next((e for e in run.events if isinstance(e, HookEvent) and e.tool_use_id == use_id and blocks(e)), None)
     if hook is not None and event.outcome == "denied":
@@ -128,7 +128,7 @@ def server(run: JudgedRun, result: Result, of_call: str = "") -> CauseInRun | No
 
 
 def command_failed(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The last command of the run, if it failed."""
+    """The last call of the run, if it was a command that failed."""
     end = next(run.of(ToolResult), None)
     output = as_mapping(None if end is None else end.output)
     code = output.get("exit_code")
@@ -160,13 +160,13 @@ def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision
 
 
 def _forbidding(decision: PermissionDecision) -> tuple[str, ...]:
-    """Why no allow rule would have let a call; empty if the decision's own reason explains it."""
+    """The reason why no allow rule would have permitted a call; empty if the decision's own reason explains it."""
     label_rule = as_mapping(decision.details.get("labels")).get("rule")
     if decision.rule:
-        return (f"no allow rule lets it: the deny rule {decision.rule} ({decision.source}) is in force",)
+        return (f"no allow rule permits it: the deny rule {decision.rule} ({decision.source}) is in force",)
     if label_rule:
-        return (f"no allow rule lets it: the label rule {short(label_rule, 120)} is in force",)
-    return () if decision.answered_by else ("no rule lets it: the mode or the person would have to",)
+        return (f"no allow rule permits it: the label rule {short(label_rule, 120)} is in force",)
+    return () if decision.answered_by else ("no rule permits it: only another mode or the person could",)
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ MAX_LINES = 10
 
 @frozen
 class Cause:
-    """The result of `find_cause`. `kind` is empty if nothing went wrong.
+    """The cause of a session's state, as found by `find_cause`. `kind` is empty if nothing went wrong.
 
     `seq` is the event at which it went wrong, of type `event` in session `session_id`, which is a subagent's for a failure
     inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further
@@ -33,7 +33,7 @@ class Cause:
     cwd: str = ""
 
     def flags_outside(self, folder: str) -> tuple[str, ...]:
-        """The flags with which the command continues in the session's folder, run from another one."""
+        """The flags with which the command continues in the session's folder if it is run in `folder`."""
         takes_it = self.go_on[1:2] in (("run",), ("chat",))
         return ("--cwd", self.cwd) if takes_it and self.cwd and self.cwd != folder else ()
 

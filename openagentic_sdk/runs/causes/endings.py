@@ -1,4 +1,4 @@
-"""Causes by how a run ended: the table, and what ended it from outside."""
+"""Causes by how a run ended: the table of all causes, and those from outside the run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WORKFLOW_RUN = "openagentic-sdk workflow run"
 
 
 def diagnose(run: JudgedRun) -> CauseInRun | None:
-    """What went wrong in a run, None if nothing did."""
+    """Find the cause of what went wrong in a run; None if nothing did."""
     result = run.result
     if result is None:
         return dead(run)
@@ -55,7 +55,7 @@ def dead(run: JudgedRun) -> CauseInRun:
 
 
 def stopped(run: JudgedRun, result: Result) -> CauseInRun:
-    """A person, or a part written by the caller, ended it."""
+    """A person, or a part written by the caller, ended the run."""
     if result.error_message and result.stop_reason == "interrupted":
         return CauseInRun("part", result, result.error_message)
     who = (
@@ -89,7 +89,7 @@ def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def blocked(run: JudgedRun, result: Result) -> CauseInRun:
-    """A hook that ended it."""
+    """A hook that ended the run."""
     point = result.stop_reason.partition(":")[2]
     hook = next((e for e in run.of(HookEvent) if e.hook_point == point and blocks(e)), None)
     if hook is not None:

@@ -1,4 +1,4 @@
-"""Causes in the whole of a run: loops, answers that are sent back, and limits with what used them up."""
+"""Causes in a run as a whole: loops, answers that are sent back, and limits with what used them up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDS: Mapping[str, str] = {
 
 
 def loop(run: JudgedRun, result: Result, least: int = _MIN_REPEATS, *, with_results: bool = False) -> CauseInRun | None:
-    """The same calls repeated up to the end of the run; with `with_results`, also with the same results."""
+    """The same calls repeated up to the end of the run; with `with_results`, their results must be the same, too."""
     uses = [event for event in run.events if isinstance(event, ToolUse) and not event.is_inside]
     ends = {e.tool_use_id: e for e in run.events if isinstance(e, ToolResult)}
     keys: list[tuple[str, ...]] = [(use.name, json_sha256(dict(use.input))) for use in uses]
@@ -144,7 +144,7 @@ def spent(run: JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
 
 
 def raised(result: Result) -> tuple[tuple[str, Any], ...]:
-    """Settings with twice the room of the limit that ended the run."""
+    """The setting that raises the limit that ended the run to at least twice the amount used; empty without one."""
     if result.stop_reason == "max_steps":
         return (("max_steps", max(2 * result.steps, 50)),)
     if result.stop_reason == "timeout":
@@ -158,7 +158,7 @@ def raised(result: Result) -> tuple[tuple[str, Any], ...]:
 
 
 def _weight(event: ModelResponse | SubagentFinished, unit: str) -> float:
-    """The consumption of a limit by an answer or a subagent."""
+    """The amount of a limit that an answer or a subagent used."""
     if unit == "s":
         return round(event.total_s or 0) if isinstance(event, ModelResponse) else 0
     return event.cost_usd or 0.0 if unit == "USD" else total_tokens(event.usage)

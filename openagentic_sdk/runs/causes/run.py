@@ -1,4 +1,4 @@
-"""One run of a log, as the causes see it, and the texts that they are made of."""
+"""One run of a log, as the causes see it, and functions for their texts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ReadEvents = Callable[[str, str], Sequence[Event]]
 
 
 class JudgedRun:
-    """One run of a log: its events, and what the causes ask of it.
+    """One run of a log: its events, and the facts about it that causes are made of.
 
     `bounds` are the run's first event in the log and the one after its last. `read` returns the events of a subagent's
     session, and `explain_child` the cause inside one that the run started, None if nothing went wrong there.
@@ -73,12 +73,12 @@ class JudgedRun:
 
     @cached_property
     def result(self) -> Result | None:
-        """Its result; None for a run that has not ended."""
+        """The run's result; None if it has not ended."""
         return next((e for e in reversed(self.events) if isinstance(e, Result)), None)
 
     @property
     def ended(self) -> str:
-        """How it ended, as a sentence."""
+        """A sentence about how the run ended."""
         result = self.result
         if result is None:
             return f"it did not end: the log stops at event {self.events[-1].seq}"
@@ -89,7 +89,7 @@ class JudgedRun:
 
     @property
     def model_flags(self) -> tuple[str, ...]:
-        """The flags that select its model and endpoint, if a command can name them."""
+        """The flags that select the run's model and endpoint, if a command can name them."""
         init = self.init
         if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
             return ()
@@ -101,7 +101,7 @@ class JudgedRun:
 
     @property
     def permission_flags(self) -> tuple[str, ...]:
-        """Its mode and, if a decision contains them, the rules of its command line; those of settings apply anyway."""
+        """The flags for the run's mode and, if a decision contains them, its command-line rules; settings apply anyway."""
         mode = self.init.permission_mode
         flags = ["--permission-mode", mode] if isinstance(mode, str) and mode in _MODES_OF_FLAGS else []
         policies = (as_mapping(as_mapping(e.details).get("policy")).get("layers") for e in self.of(PermissionDecision))
@@ -115,7 +115,7 @@ class JudgedRun:
 
     @property
     def doing(self) -> str:
-        """Its last activity, while it has no result."""
+        """A clause about the run's last activity."""
         ended = {e.tool_use_id for e in self.of(ToolResult) if e.outcome not in ("cancelled", "unknown")}
         open_calls = [e.tool_use_id for e in self.of(ToolStarted) if e.tool_use_id not in ended]
         if open_calls:
@@ -131,7 +131,7 @@ class JudgedRun:
         return tool_use_id if use is None else on_one_line(f"{use.name}({describe_input(use.name, use.input)})", 160)
 
     def of(self, *kinds: type[Event]) -> Iterator[Any]:
-        """Iterate over the events of these types, newest first."""
+        """An iterator over the events of these types, newest first."""
         return (event for event in reversed(self.events) if isinstance(event, kinds))
 
     def name_of(self, event: ToolResult) -> str:
@@ -147,7 +147,7 @@ class JudgedRun:
 
     @property
     def going_on(self) -> tuple[str, ...]:
-        """The command that continues a workflow; empty if it has ended for good."""
+        """The command that continues a workflow; empty if it has finally ended."""
         if self.result is not None and is_final(self.result.stop_reason, self.result.error_message):
             return ()
         return ("openagentic-sdk", "workflow", "run", "MODULE:NAME", "--session", self.session_id)
@@ -181,12 +181,12 @@ def has_failed(event: ToolResult) -> bool:
 
 
 def blocks(event: HookEvent) -> bool:
-    """Whether a hook refused something, or failed where that refuses it."""
+    """Whether a hook refused something, or failed in such a way that it is refused."""
     return event.action in ("block", "stop") or event.details.get("fails") == "closed"
 
 
 def text_of(event: Event) -> str:
-    """What the model reads of an event; empty for those that it does not read."""
+    """The text of an event that the model reads; empty for an event that it does not read."""
     if isinstance(event, UserMessage | AssistantMessage):
         return event.text
     return as_text(event.output) if isinstance(event, ToolResult) else ""

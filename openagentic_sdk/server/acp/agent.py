@@ -43,7 +43,7 @@ AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 _CODES = ((ApiKeyError, AUTH_REQUIRED), (SessionNotFoundError, NOT_FOUND), (OptionsError, INVALID_PARAMS))
 _MAX_ERROR_CHARS = 1_000
 PAGE_SESSIONS = 100
-# Limit for ending when the editor disconnects: it kills a process that takes longer.
+# The time limit for the shutdown after the editor has disconnected: it kills a process that takes longer.
 LEAVE_S = 2.0
 
 Method = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -227,7 +227,7 @@ class EditorAgent:
             commands, self._names[session.id] = _commands(project)
             await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
-        # After the answer: before it, an editor does not know the session that an update is about.
+        # Sent after the answer: before it, the editor has no session that the update could belong to.
         return AnswerThen(result, tell_commands)
 
     def _options(self, params: Mapping[str, Any]) -> OpenAgenticOptions:
@@ -331,7 +331,7 @@ def _text(params: Mapping[str, Any], name: str) -> str:
 
 
 def _folder(path: Any, name: str) -> str:
-    """The normalized path of an existing folder. Raises `OptionsError` for any other or a relative path."""
+    """The normalized path of an existing folder. Raises `OptionsError` for a relative path, or one that is not a folder."""
     folder = _absolute(path, name)
     if not os.path.isdir(folder):
         raise OptionsError(f"{name} {path!r:.1000} is not a folder: create it or name another")

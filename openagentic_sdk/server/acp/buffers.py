@@ -1,4 +1,4 @@
-"""Protect unsaved changes: a file is edited only if the editor's text of it equals the file on disk.
+"""Protect unsaved changes: a file is edited only if its text in the editor equals the file on disk.
 
 The editor's own file methods are used for nothing else. Access through them would bypass the sandbox and the check of which
 text the model has read, so tools read and write the files themselves.
@@ -28,7 +28,7 @@ ReadBuffer = Callable[[str], Awaitable[Any]]
 
 
 def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatcher:
-    """A hook before each edit; it blocks the edit if the editor does not return the file's text within `wait_s` seconds."""
+    """Create a hook that blocks an edit if the editor has unsaved changes, or returns no text within `wait_s` seconds."""
 
     async def look(payload: dict[str, Any]) -> HookDecision | None:
         input, cwd = payload["tool_input"], str(payload["context"].get("cwd") or "/")

@@ -38,7 +38,7 @@ MAX_TEXT_CHARS = 8_000
 MAX_DIFF_CHARS = 1 << 20
 MAX_RAW_CHARS = 64 * 1024
 MAX_RAW_DEPTH = 64
-# Joiners and variation selectors are hidden characters too, but kept: whether they act depends on their neighbours.
+# Joiners and variation selectors are hidden characters too, but are kept: their effect depends on their neighbours.
 _JOINING = regex("[\u200c\u200d\ufe00-\ufe0f]")
 _FENCE = regex("`{3,}")
 _ENDS = {ord("\r"): "", 0x85: "\n", 0x2028: "\n", 0x2029: "\n"}
@@ -129,7 +129,7 @@ def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None
 
 
 def describe_result(name: str, result: ToolResult, blocks: Sequence[Json] = ()) -> Json:
-    """The fields of a finished call; `blocks` is the content displayed so far, of which diffs are kept."""
+    """The fields of a finished call; `blocks` is the content displayed so far, whose diffs are kept."""
     ended: Json = {"status": "completed" if result.outcome == "ok" and not result.is_error else "failed"}
     diffs = [block for block in blocks if block["type"] == "diff"]
     output = result.output

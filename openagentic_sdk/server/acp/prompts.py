@@ -21,7 +21,7 @@ _TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
 
 
 def read_blocks(blocks: Any) -> Said:
-    """Return the prompt. Raises `OptionsError` that names the invalid block, also for an empty prompt."""
+    """Parse a prompt. Raises an `OptionsError` that names the invalid block, or one for an empty prompt."""
     if not isinstance(blocks, Sequence) or isinstance(blocks, str):
         raise OptionsError("a prompt must be a list of content blocks")
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
@@ -34,7 +34,7 @@ def read_blocks(blocks: Any) -> Said:
 
 
 def _part(block: Any, where: str) -> Mapping[str, Any]:
-    """Convert a content block to a prompt part. Raises `OptionsError` that names the block."""
+    """Convert a content block to a prompt part. Raises an `OptionsError` that names the block."""
     match block:
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "text": text}
@@ -63,7 +63,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
 
 
 def _link(uri: str, name: str) -> str:
-    """The text that stands for a link in the prompt: the path of the file, which the model can read."""
+    """The text that represents a link in the prompt: the path of the file, which the model can read."""
     path = path_of(uri)
     place, label = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
     return f"(attached: `{place}`)" if not label or label in place else f"(attached: `{label}`, `{place}`)"

@@ -39,8 +39,8 @@ MODE_TEXTS = {
 }
 OFFERED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk")
 _CANNOT_ASK = (
-    "(This editor has no way to ask for a text. Put the question into your answer and end your turn: the person answers "
-    "with the next prompt.)"
+    "(This editor cannot ask for text. Put the question into your answer and end your turn: the person answers with the "
+    "next prompt.)"
 )
 
 
@@ -270,7 +270,7 @@ class EditorSession:
             self.model = value
         else:
             choices = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
-            advice = f"{choices[name]} are offered" if name in choices else "mode and model are there"
+            advice = f"{choices[name]} are offered" if name in choices else "the options are mode and model"
             raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {advice}")
 
 

@@ -18,7 +18,7 @@ _LEAVE_S = 1.5
 async def serve(
     make_options: MakeOptions, store: SessionStore, *, stdin: int, stdout: int, models: Sequence[str] = ()
 ) -> None:
-    """Serve the editor at these descriptors until it closes its end, or on SIGTERM, SIGHUP or Ctrl-C.
+    """Serve the editor at these descriptors until it closes its end, or until SIGTERM, SIGHUP or Ctrl-C.
 
     At the end, running turns are suspended so that they can be resumed, and an open question stays open.
     """

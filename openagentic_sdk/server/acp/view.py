@@ -1,7 +1,7 @@
 """A session as an editor shows it: a fold from events to ACP 1 `session/update`s, the same live and from a stored log.
 
 Ids of messages and calls are derived from the log, so live updates and a replay use the same ones. User prompts are sent
-only in a replay: a live editor has already shown them. Calls of subagents appear as calls, below the one that started them.
+only in a replay: a live editor has already shown them. Calls of subagents appear as calls, below the call that started them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ShownCall:
 
 
 class EditorView:
-    """The updates sent for one session so far; `take` returns those for the next event.
+    """A fold from the events of one session to its updates; `take` returns those for the next event.
 
     `context_tokens` is the run's `max_context_tokens`; None uses the size of the model's window, if that is known. `notices`
     and `compaction` state whether the editor accepts such updates. `cwd` applies until the log names the session's folder.
@@ -108,7 +108,7 @@ class EditorView:
         self._redact = environment_redactor()
 
     def take(self, event: Event) -> list[Json]:
-        """The updates for this event, in order; empty for an event that editors do not show."""
+        """Apply an event; return its updates in order, none for an event that editors do not show."""
         if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
             return self._call(shown(event, self._redact))
         if isinstance(event, TextCommandStarted | TextCommandFinished):
@@ -136,7 +136,7 @@ class EditorView:
     # --- messages and notices ----------------------------------------------------------------------------------------
 
     def _beside(self, event: Event) -> list[Json]:
-        """The updates other than the model's messages."""
+        """Apply an event; return its updates other than the model's messages."""
         match event:
             case SystemInit():
                 self._cwd = event.cwd
@@ -193,7 +193,7 @@ class EditorView:
     # --- tool calls --------------------------------------------------------------------------------------------------
 
     def _call(self, event: ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept) -> list[Json]:
-        """The updates for an event of a tool call, which is opened first if its own start is missing."""
+        """Apply an event of a tool call; return its updates. A call whose first event is missing is opened first."""
         parent = self.call_of(event.parent_tool_use_id)
         home = f"{parent.id}/" if parent is not None else ""
         key = (home, event.tool_use_id)
@@ -220,7 +220,7 @@ class EditorView:
         return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
     def _meanwhile(self, event: ToolProgress | FileKept, call: ShownCall) -> list[Json]:
-        """The content of a call in progress: how far it is, or the text of the file that it replaces."""
+        """The new content of a call in progress: its progress, or its diff once the replaced text is known; else empty."""
         if isinstance(event, ToolProgress):
             return [content(progress_words(event))]
         new_files = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
@@ -240,7 +240,7 @@ class EditorView:
         return fields
 
     def _open(self, key: tuple[str, str], name: str, fields: Json, event: Event) -> Json:
-        """Open a call. A model may send any id, also a duplicate; the editor gets a plain and unique one."""
+        """Open a call; return its update. A model may send any id, even a duplicate; the editor gets a plain, unique one."""
         home, call_id = key
         wire_id = home + (call_id if _PLAIN_ID.match(call_id) else f"call.{event.seq}")
         if wire_id in self._ids:
@@ -267,7 +267,7 @@ def _entry(item: Any) -> Json:
 
 
 def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
-    """The updates for a whole log, user prompts included; without notices, which are no part of a session's history."""
+    """Yield the updates for a whole log, including user prompts but not notices, which do not belong to the history."""
     prompt: UserMessage | None = None
     for event in events:
         if prompt is not None:
@@ -283,7 +283,7 @@ def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
 
 
 def _prompt(prompt: UserMessage, next_event: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
-    """A prompt as it was typed: the event after it shows whether it was a command or a skill."""
+    """Yield the parts of a prompt as it was typed: the event after it shows whether it was a command or a skill."""
     text = prompt.text
     if isinstance(next_event, CommandExpanded) or (
         isinstance(next_event, SkillActivated) and next_event.requested_by == "user"
@@ -307,7 +307,7 @@ def _attachment(part: Mapping[str, Any], read_blob: ReadBlob) -> Json:
 def with_subagents(
     events: Iterable[Event], read_child: Callable[[SubagentStarted], Iterable[Event]], depth: int = 8
 ) -> Iterator[Event]:
-    """The events of a log, with each subagent's events inserted after its start, up to `depth` levels deep."""
+    """Yield the events of a log, with each subagent's events inserted after its start, up to `depth` levels deep."""
     for event in events:
         yield event
         if isinstance(event, SubagentStarted) and depth:

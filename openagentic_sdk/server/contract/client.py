@@ -80,12 +80,12 @@ class AsyncClient(AsyncOperations):
     async def follow(
         self, session_id: str, *, after: int = 0, until_result: bool = False
     ) -> AsyncGenerator[AnyEvent, None]:
-        """Iterate over the events after `seq` number `after` as they happen, including deltas.
+        """Yield the events after `seq` number `after` as they happen, including deltas.
 
         With `until_result`, stop at the end of the run or at a question for which it waits. A lost connection is
-        re-established after the last event received, with at most eight failures in a row.
+        re-established after the last event received, and given up after eight failures in a row.
 
-        Raises `RequestRefusedError` also if `after` exceeds the end of the log (`cursor_beyond_log`), and with
+        Raises `RequestRefusedError`, including if `after` exceeds the end of the log (`cursor_beyond_log`), and with
         `until_result` if the run's process has ended and no server can resume the run (`no_run`).
         """
         path = f"/v1/sessions/{_segment(session_id)}/events" + ("?until=result" if until_result else "")
@@ -124,7 +124,7 @@ class AsyncClient(AsyncOperations):
                 await asyncio.sleep(wait_s)
 
     async def iter_sessions(self, **query: Any) -> AsyncGenerator[ListedSession, None]:
-        """Iterate over all sessions of `list_sessions`, page by page."""
+        """Yield all sessions of `list_sessions`, page by page."""
         while True:
             page = await self.list_sessions(**query)
             for row in page.sessions:
@@ -134,7 +134,7 @@ class AsyncClient(AsyncOperations):
             query["after"] = page.next
 
     async def iter_questions(self, **query: Any) -> AsyncGenerator[InboxQuestion, None]:
-        """Iterate over all questions of `list_questions`, page by page."""
+        """Yield all questions of `list_questions`, page by page."""
         while True:
             page = await self.list_questions(**query)
             for question in page.questions:
@@ -186,7 +186,7 @@ class AsyncClient(AsyncOperations):
         may_repeat: bool,
         endpoint: Endpoint | None = None,
     ) -> HttpAnswer:
-        """Send a request and return the response to be read. Raises `RequestRefusedError` for a refusal."""
+        """Send a request and return its response, whose body is still to be read. Raises `RequestRefusedError`."""
         all_headers = {**self._headers, **headers}
         answer = await self._http.request(
             self._base_url + path, all_headers, body, method=None if method == "GET" else method, may_repeat=may_repeat
@@ -231,15 +231,15 @@ class Client(Operations):
         self._client.close()
 
     def follow(self, session_id: str, *, after: int = 0, until_result: bool = False) -> Iterator[AnyEvent]:
-        """Iterate like `AsyncClient.follow`."""
+        """Yield events as `AsyncClient.follow` does."""
         return self._iterate(self._client.follow(session_id, after=after, until_result=until_result))
 
     def iter_sessions(self, **query: Any) -> Iterator[ListedSession]:
-        """Iterate like `AsyncClient.iter_sessions`."""
+        """Yield sessions as `AsyncClient.iter_sessions` does."""
         return self._iterate(self._client.iter_sessions(**query))
 
     def iter_questions(self, **query: Any) -> Iterator[InboxQuestion]:
-        """Iterate like `AsyncClient.iter_questions`."""
+        """Yield questions as `AsyncClient.iter_questions` does."""
         return self._iterate(self._client.iter_questions(**query))
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -255,7 +255,7 @@ class Client(Operations):
 
 
 async def _next(items: AsyncGenerator[T, None], ended: object) -> T | object:
-    # A generator belongs to the loop that first iterates it and that closes it: so `anext` runs here, in that loop.
+    # A generator belongs to the loop that first iterates over it and later closes it, so `anext` runs here, in that loop.
     return await anext(items, ended)
 
 

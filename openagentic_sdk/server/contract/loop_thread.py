@@ -1,4 +1,4 @@
-"""An event loop in its own thread: synchronous code in any number of threads waits there for coroutines."""
+"""An event loop in its own thread, which runs coroutines for synchronous code in any number of threads."""
 
 from __future__ import annotations
 

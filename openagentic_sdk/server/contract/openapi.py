@@ -109,7 +109,8 @@ def _hinted(hint: Any) -> Json:
 
 
 def _noted(kind: Any, schema: Mapping[str, Any]) -> Json:
-    is_told = kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(")  # a dataclass without one
+    # `dataclass` generates a signature as the docstring of a class that has none.
+    is_told = kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(")
     return {"description": inspect.cleandoc(kind.__doc__), **schema} if is_told else dict(schema)
 
 

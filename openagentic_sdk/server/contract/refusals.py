@@ -1,4 +1,4 @@
-"""How errors are refused: for each one a status, a code for programs, a sentence for people, and when to retry."""
+"""Convert errors to refusals: a status, a code for programs, a sentence for people, and when to retry."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CODES: Mapping[str, tuple[int, str]] = {
     "unauthorized": (401, "the token is missing or invalid"),
     "forbidden": (403, "the principal, the host or the page lacks permission"),
     "question_open": (403, "the session waits for an answer, which the principal may not give"),
-    "not_found": (404, "it does not exist, or belongs to somebody else"),
-    "session_not_found": (404, "the session does not exist, or belongs to somebody else"),
+    "not_found": (404, "the path or the object does not exist, or the object belongs to another tenant"),
+    "session_not_found": (404, "the session does not exist, or belongs to another tenant"),
     "agent_not_found": (404, "no agent has this name"),
     "method_not_allowed": (405, "the path does not support the method; Allow lists those it does"),
     "not_acceptable": (406, "the server can send none of the types in Accept"),
@@ -57,7 +57,7 @@ CODES: Mapping[str, tuple[int, str]] = {
 _OF_STATUS = {CODES[code][0]: code for code in reversed(list(CODES))}
 
 _BUSY = "a run is in progress in this session: follow it, send it a message, cancel it, or fork it"
-# For each error: its code, the sentence if its own text is not for clients, and the seconds after which to retry.
+# For each error: its code, a sentence if its own text is not suited to clients, and the seconds after which to retry.
 _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
     (SessionNotFoundError, "session_not_found", "session {error.session_id!r:.220} does not exist", ""),
     (AgentNotFoundError, "agent_not_found", "", ""),

@@ -28,7 +28,7 @@ class Endpoint:
     """One route. `name` is the name of the client's method; parameters in `path` are written `{name}`.
 
     `answers` maps each status that is not a refusal to the type of its JSON value, or to a media type. `body` is the type
-    of the request body and `query` maps the query's fields. `has_key` is true if the route takes an Idempotency-Key,
+    of the request body and `query` maps the query's fields. `has_key` is true if the route accepts an Idempotency-Key,
     `is_open` if it needs no secret, and `streams` if the response is also available as server-sent events. `room` is the
     route's protocol.
     """
@@ -279,7 +279,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "tell_ready_as_before",
         "GET",
         "/healthz",
-        "Like `/ready`: its older name",
+        "Report the same as `/ready`, whose older name this is",
         {200: values.ServerHealth, 503: values.ServerHealth},
         is_open=True,
         room="page",

@@ -23,7 +23,7 @@ Count = Annotated[int, _NumberBounds()]
 
 
 class SentPart(TypedDict):
-    """A part of a prompt: `text` with its text; `image`, `file` or `audio` with `data` (base64) or a `url`.
+    """A part of a prompt: a `text` with its text, or an `image`, `file` or `audio` with `data` (base64) or a `url`.
 
     The media type is detected from the bytes if possible.
     """
@@ -74,7 +74,7 @@ class RunBody(TypedDict):
 
 
 class AnswersBody(TypedDict):
-    """The answer to one question, or `answers`: a string by question id."""
+    """The answer to one question, or `answers`, which maps question ids to answers."""
 
     question_id: NotRequired[str | None]
     answer: NotRequired[str | None]
@@ -210,9 +210,9 @@ class ShownSession(_KnownSession):
 
 @frozen
 class SessionCause:
-    """Why a session or one of its subagents failed.
+    """The reason why a session stopped, which may be in one of its subagents.
 
-    `kind` is empty if nothing failed. `go_on` contains the words of the command that continues, to be run in `cwd`.
+    `kind` is empty if nothing went wrong. `go_on` contains the words of the command that continues, to be run in `cwd`.
     """
 
     session_id: str
@@ -237,13 +237,13 @@ class DroppedPrompt:
 
 @frozen
 class SessionContext:
-    """How full the model's window is, and what a compaction would drop now.
+    """The use of the model's window, and what a compaction would drop now.
 
-    `tokens` is the estimated size of the next request and `by_kind` what it consists of, `last_request_tokens` is the
-    endpoint's count of the last one. `window` is null if the size of the window is unknown; `source` is its origin. A
-    compaction starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It would
-    clear the outputs of the calls `cleared`, or replace everything up to event `up_to_seq` by a summary, with the prompts
-    `dropped`. `unpriced` are models without a known price. `lines` describes all of it for people.
+    `tokens` is the estimated size of the next request and `by_kind` its parts, `last_request_tokens` is the endpoint's
+    count of the last one. `window` is null if the size of the window is unknown; `source` is its origin. A compaction
+    starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It would clear the
+    outputs of the calls `cleared`, or replace everything up to event `up_to_seq`, including the prompts `dropped`, by a
+    summary. `unpriced` are models without a known price. `lines` describes all of it for people.
     """
 
     session_id: str
@@ -282,7 +282,7 @@ class InboxQuestion:
 
 @frozen
 class QuestionList:
-    """Open questions of all sessions, of the most recently updated session first; `next` is the cursor of the next page.
+    """Open questions of all sessions, most recently updated session first; `next` is the cursor of the next page.
 
     A page may be short or even empty although another page follows.
     """

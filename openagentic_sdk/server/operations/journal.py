@@ -1,7 +1,7 @@
 """The server's log and metrics: one line for each request, finished run and drain, and the values of `/metrics`.
 
 A line contains the request's id, which is also the response's `X-Request-Id`, and the trace id from the client's
-`traceparent`. It never contains anything that could sign somebody in: no query, no ticket, no header.
+`traceparent`. It never contains anything that could sign anyone in: neither a query nor a ticket, nor any header.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ServedRequest:
 
 
 class Journal:
-    """The log of a server. `write` takes one line without its line end; with None, only metrics are collected."""
+    """The log of a server. `write` is called with each line, without a line end; None only collects metrics."""
 
     def __init__(self, write: Callable[[str], object] | None = None, form: Form = "text") -> None:
         self._write = write

@@ -1,8 +1,8 @@
 """Notify other services that a session waits for an answer, has ended or has failed: signed, and at least once.
 
-The log is the queue: a message is due for each `result` after the one that the session's metadata mark as delivered. So the
-next process delivers what a killed one did not, and a message may arrive twice, with the same `webhook-id`. Headers and
-signature follow Standard Webhooks 1.0.0 (standardwebhooks.com).
+The log is the queue: a message is due for each `result` that ends a request, after the last one that the session's metadata
+marks as delivered. So the next process delivers what a killed one did not, and a message may arrive twice, with the same
+`webhook-id`. Headers and signature follow Standard Webhooks 1.0.0 (standardwebhooks.com).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WebhookTarget:
     secret: str
 
     def key(self) -> bytes:
-        """Return the signature key. Raises `OptionsError` for an invalid secret."""
+        """Decode the signing key. Raises `OptionsError` for an invalid secret."""
         try:
             key = base64.b64decode(self.secret.removeprefix(_PREFIX), validate=True)
         except (ValueError, binascii.Error):
@@ -73,7 +73,7 @@ def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 class Webhooks:
-    """Sends webhooks about a store's sessions to `targets`, from `start` to `close`. `now` returns epoch seconds."""
+    """A sender of webhooks about a store's sessions to `targets`, from `start` to `close`. `now` returns epoch seconds."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Webhooks:
                 self.notice(row.id)
 
     def notice(self, session_id: str) -> None:
-        """Deliver what is due for this session after one of its runs has stopped."""
+        """Start delivering what is due for this session; call it after one of its runs has stopped."""
         self._again.add(session_id)
         if session_id not in self._tasks:
             task = self._tasks[session_id] = asyncio.get_running_loop().create_task(self._tell_all(session_id))
@@ -144,7 +144,7 @@ class Webhooks:
     def _message(
         self, session_id: str, result: Result, events: Sequence[Event], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The message about the end of a run; if it waits, with the questions that it asks."""
+        """The message about the end of a run; if the run waits, with its questions."""
         kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
         data: dict[str, Any] = {
             "session_id": session_id,
@@ -202,7 +202,7 @@ class Webhooks:
 def poster(allowed_hosts: Sequence[str] = ()) -> PostWebhook:
     """Return a sender with the rules of WebFetch: only to checked addresses, without following redirects.
 
-    Private networks are reachable only for hosts named by the operator, metadata services for none.
+    Hosts in private networks are reachable only if the operator names them, metadata services never.
     """
     from ...tools.web.address import check_addresses, parse_web_url
     from ...tools.web.fetch import FetchRequest, FetchSignal, resolve
