@@ -1,5 +1,5 @@
-"""Checks of settings: each returns a description of the accepted values, or None if a value fits; `check_settings` makes
-it the error.
+"""Checks of settings: each returns a description of the accepted values, or None if a value fits; `check_settings` raises
+the error.
 """
 
 from __future__ import annotations

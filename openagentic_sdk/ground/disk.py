@@ -35,7 +35,7 @@ def may_exist(path: str | os.PathLike[str]) -> bool:
 
 
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`, and `ValueError` for another file."""
+    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`; `ValueError` if it is larger or special."""
     # Opening a FIFO would wait for its other end forever.
     flags = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     with open(os.open(path, flags), "rb") as file:
@@ -45,7 +45,7 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def read_named(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Like `read_regular`, for a file that the user named, which may be a pipe: it waits for the pipe's other end."""
+    """Read a file that the user named, like `read_regular`, except that it may be a pipe: wait for its other end."""
     with open(path, "rb") as file:
         return _read_at_most(file, max_bytes)
 

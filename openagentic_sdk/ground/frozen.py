@@ -260,7 +260,7 @@ def _may_stand(cls: type, name: str, default: Any, meaning: object) -> bool:
 
 
 def _field_table(cls: type) -> dict[str, Field[Any]]:
-    """All fields, inherited ones first."""
+    """All fields of a class by name, inherited ones first."""
     table: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         table.update(getattr(base, "__dataclass_fields__", {}))

@@ -1,4 +1,4 @@
-"""Read JSON from an endpoint tolerantly: each value as the expected type, or as an empty value of it."""
+"""Read JSON from an endpoint tolerantly: each value as the expected type, or as an empty value of that type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_JSON_VALUES = 3_000_000  # of one text; once parsed, as many small ones take
 
 
 def read_json(text: str) -> Any:
-    """Parse a JSON text; NaN and infinities become None. Raises `ValueError`, also for more than `MAX_JSON_VALUES`."""
+    """Parse a JSON text; NaN and infinities become None. Raises `ValueError`, even for valid JSON that is too large."""
     # An upper bound: characters inside strings count as well.
     if len(text) > MAX_JSON_VALUES < text.count(",") + text.count("[") + text.count("{"):
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
@@ -43,7 +43,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The objects in a list."""
+    """The objects in a list; none if the value is not a list."""
     return [item for item in as_list(value) if isinstance(item, Mapping)]
 
 

@@ -59,7 +59,7 @@ def pixels_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp_pixels(data: bytes) -> tuple[int, int] | None:
-    """Read the three kinds of chunk that can begin a WebP file (RFC 9649)."""
+    """Read the size from any of the three kinds of chunk that can begin a WebP file (RFC 9649)."""
     if data[12:16] == b"VP8X":
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
     if data[12:16] == b"VP8L":
@@ -72,7 +72,7 @@ def _webp_pixels(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
-    """Walk the segments up to the first start of frame (ITU T.81, B.2.2)."""
+    """Read the size from the first start-of-frame segment (ITU T.81, B.2.2)."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

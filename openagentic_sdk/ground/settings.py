@@ -58,7 +58,7 @@ _OF_TYPES: Mapping[Any, Check | None] = {bool: BOOL, str: TEXT, int: COUNT, floa
 class Doors:
     """The places outside code where a setting can be set.
 
-    With `toml` it is a key of `agents.toml`; `flag` is the flag of the commands that run agents, with the placeholder of
+    With `toml`, it is a key of `agents.toml`; `flag` is the flag of the commands that run agents, with the placeholder of
     its value; a `client` of a server may lower it. `elsewhere` describes, for people, places where it has another form.
     """
 
@@ -78,7 +78,7 @@ class Setting:
 
 
 class WithAdvice:
-    """A value whose constructor suggests the name used here for an unknown argument."""
+    """A base for value classes whose constructor suggests the name used here for an unknown argument."""
 
     __slots__ = ()
 

@@ -166,7 +166,7 @@ class KnowsSpans(Protocol):
     """A redactor that can report which parts of a text it masks."""
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The positions of the masked parts."""
+        """Return the start and end of each masked part."""
         ...
 
 

@@ -215,7 +215,7 @@ def _wake(waiter: asyncio.Future[None], _: object = None) -> None:
 async def settled(
     work: Awaitable[T], on_cancel: Callable[[], object] = lambda: None
 ) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
-    """Wait for work to finish through any number of cancellations; return the last of them for the caller to raise.
+    """Wait for work to finish through any number of cancellations; return it, and the last of them for the caller to raise.
 
     `on_cancel` is called for each of them.
     """

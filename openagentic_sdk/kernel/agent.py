@@ -146,7 +146,7 @@ class Run:
         return self.recorder.append(*events)
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
-        """The place where a call runs, as JSON values for hooks and for the deciders of permissions."""
+        """The place where a call runs, as JSON values for hooks and permission callbacks."""
         agent = self.agent
         return {
             "session_id": self.session_id,
@@ -214,7 +214,7 @@ class Run:
         return context
 
     def policy_record(self, gate: Gate) -> dict[str, Any]:
-        """The inputs to a decision that all calls share, as JSON: the gate's policy and the session's location."""
+        """The inputs that all decisions about calls share, as JSON: the gate's policy and the session's location."""
         record = gate.record()
         own_roots = record.pop("roots")
         roots = (*self.agent.workspace_roots, *self.outputs) or own_roots

@@ -1,7 +1,7 @@
 """Everything in a request besides the conversation, and the messages that announce changes to it.
 
 Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
-on it, and a vendor rejects signed reasoning after a different prefix. So a new fact, or one that has changed since the
+on it, and vendors reject signed reasoning after a different prefix. So a new fact, or one that has changed since the
 session began, arrives as a message at the end and stays there. Whether something was announced follows from the view:
 anything that a compaction or a rewind removed is announced again.
 """
@@ -43,9 +43,9 @@ class PromptPart:
 
 @frozen
 class SystemPrompt:
-    """The text of a system prompt and its parts with their origins; only the blank lines between parts are in none.
+    """The text of a system prompt, and its parts with their origins, which cover all but the blank lines between them.
 
-    Parts of the kinds in `changing` may change during a session: then a message has the new text, and the prompt stays.
+    Parts of the kinds in `changing` may change during a session: their new text is sent as a message, the prompt stays.
     """
 
     text: str

@@ -64,7 +64,7 @@ class Objection:
 
 @frozen
 class CallContext:
-    """What the caller passes to the gate besides the tool and its input; every field is optional.
+    """The circumstances of a call that the gate considers besides the tool and its input; every field is optional.
 
     `session_cwd` is the folder where the session began, if this call runs elsewhere. `grants` and `disallowed_tools` are
     rules for this turn. `hook_permission` is a hook's request (`allow`, `deny` or `ask`), `hook` its name. `names_of`

@@ -17,7 +17,7 @@ STORE_MOMENT_S = 3.0
 
 
 class RunStopped(Exception):
-    """An orderly end of the run: `reason` is its `stop_reason`, the message the explanation."""
+    """An orderly end of the run: `reason` is its `stop_reason`, `message` the explanation."""
 
     def __init__(self, reason: StopReason, message: str = "") -> None:
         super().__init__(message or reason)

@@ -53,11 +53,11 @@ class Closable(Protocol):
 async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     """Run one prompt, or each prompt of an async iterable, on an opened session; return the `result`.
 
-    None continues where the session stopped, without a new prompt.
+    If `prompt` is None, continue where the session stopped.
 
-    The first event is always `system.init` and the last one `result`. Raises only `CancelledError`, after the session is
-    closed, `StorageTimeoutError` for a store that does not answer, because no result can be promised then, and the unmet
-    expectation of a scripted model.
+    The first event is always `system.init` and the last one `result`. Raises only `CancelledError` (once the session is
+    closed), `StorageTimeoutError` if the store does not answer, since no result can be promised then, and
+    `ScriptMismatchError` in a test.
     """
     # Before any foreign code runs: whatever it leaves running is named in the log at the end.
     run.lifetime.left = collect_left()
@@ -115,7 +115,7 @@ async def end_unbegun(run: Run) -> None:
 
 
 async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
-    """Hold the conversation until it ends by itself, by a limit, a hook or an error; return how it ended."""
+    """Hold the conversation until it ends by itself or because of a limit, a hook or an error; return how it ended."""
     try:
         # This timer uses the event loop's clock, which a test's clock does not move: each step also checks the deadline.
         async with asyncio.timeout(run.lifetime.deadline.remaining_s()) as timer:
@@ -263,7 +263,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
 
 
 async def run_turn(run: Run) -> None:
-    """Call the model and run its calls until an answer ends the turn; begin with an answer that an earlier run stored."""
+    """Call the model and run its calls until an answer ends the turn; begin with the answer that an earlier run left."""
     run.hooks.is_stop_active = False
     reply = _pending_answer(run)
     if reply is not None:
@@ -393,7 +393,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
 
 async def _record_ending(run: Run, ending: RunStopped) -> Result:
-    """Record the events that close a run; a store that refuses them changes how it ends."""
+    """Record the events that close a run, and return its result; if the store refuses them, it is that error."""
     try:
         try:
             ending = await _last_events(run, ending)

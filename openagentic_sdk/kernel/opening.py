@@ -131,7 +131,7 @@ _GUARD = Lock()
 
 
 def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
-    """Become the session's writer, also in place of a run of this process whose event loop is closed."""
+    """Become the session's writer, even in place of a run of this process whose event loop is closed."""
     try:
         return store.open_writer(session_id)
     except SessionLockedError as error:

@@ -67,11 +67,11 @@ class Part:
         self.run = run
 
     def services(self) -> Mapping[type, object]:
-        """The services that this part offers to tools and other parts, keyed by the type under which they are requested."""
+        """Return the services that this part offers to tools and other parts, keyed by the type that they request."""
         return {}
 
     def opening_events(self) -> Sequence[Event]:
-        """Events to store together with `system.init`."""
+        """Return the events to store together with `system.init`."""
         return ()
 
     async def begin(self) -> None:
@@ -121,7 +121,7 @@ class Part:
         return context
 
     async def permit(self, call: Proposed, context: CallContext) -> Permitted | CallContext:
-        """Permit a call by other means than the gate's decision; otherwise complete the gate's context for it."""
+        """Permit a call without asking the gate; otherwise complete the gate's context for it."""
         return context
 
     def tell_hooks(self) -> Mapping[str, Any]:
@@ -131,7 +131,7 @@ class Part:
     def receive(self, size_bytes: int) -> tuple[int, str | None]:
         """Return how many of the `size_bytes` that have arrived may be kept, and why the answer ends there, if it does.
 
-        The number shrinks when the answer arrives again as a whole.
+        `size_bytes` shrinks when the answer arrives again as a whole.
         """
         return size_bytes, None
 
@@ -203,7 +203,7 @@ class Part:
         return ending
 
     async def vouch(self) -> None:
-        """Append attestations of the record: the `result` is stored but not yet shown, and the session is still locked."""
+        """Append attestations to the log: the `result` is stored but not yet shown, and the session is still locked."""
 
     async def close(self) -> None:
         """Release all resources; another run may hold the session by now. Called last, however the run ended."""

@@ -1,4 +1,4 @@
-"""A run's questions to people: asked once, answered from the log if it holds the answer, otherwise parked."""
+"""A run's questions to people: each is answered from the log if it has the answer, otherwise asked once or parked."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class RunQuestions:
         self.taken_ids: set[str] = set()
 
     async def ask(self, question: UserQuestion) -> UserAnswer:
-        """Put a question to a person and return the answer, or the recorded one; both end up in the log.
+        """Return the recorded answer to a question; otherwise ask a person, and record both. Empty if nobody can be asked.
 
-        The notification hooks run at the same time, and cannot change the question or its answer.
+        Raises `RunStopped` if the run parks. The notification hooks run meanwhile, and cannot change the answer.
         """
         run = self._run
         question = run.recorder.masked(question)  # an earlier question is logged as it was stored

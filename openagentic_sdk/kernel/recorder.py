@@ -190,7 +190,7 @@ class Recorder:
         ]
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
-        """Append, in a thread if the store may block; return a cancellation for the caller to raise."""
+        """Append, in a thread if the store may block; return the stored events, and a cancellation to raise later."""
         if self._is_closed:
             raise StorageError("this run has ended: its session accepts no more events from it")
         if self._said_unsaved:
@@ -270,7 +270,7 @@ def may_block(store: StoreCore) -> bool:
 
 
 async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any:
-    """Call a store directly, or in a thread if it may block."""
+    """Call a store, directly or in a thread, and return its answer."""
     if not in_thread:
         return call(*args)
     answer, cancelled = await ask_store(partial(call, *args), lambda: None)

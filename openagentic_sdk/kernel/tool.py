@@ -86,7 +86,7 @@ class Blobs:
         self._by_digest: dict[str, bytes] = {}
 
     def read(self, digest: str) -> bytes:
-        """Return the bytes; call it in a thread. Raises `ToolError` or `StorageError` if they are missing."""
+        """Return the bytes; call this in a thread. Raises `ToolError` or `StorageError` if they are missing."""
         if digest not in self._by_digest:
             raise ToolError(f"blob:{digest} cannot be read here: no session with stored outputs is open")
         return self._by_digest[digest]
@@ -253,7 +253,7 @@ class BareTool(ABC):
         return ()
 
     def json_value(self, output: Any) -> Any:
-        """Convert what `run` returned to JSON values; what JSON cannot hold is left as it is, or raises `ToolError`."""
+        """Convert what `run` returned to JSON values; what JSON cannot express is left as it is, or raises `ToolError`."""
         return output
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:

@@ -57,7 +57,7 @@ def plain_output(output: Any, tool: BareTool) -> ToolOutput:
 
 
 def has_more_text(value: object, limit: int) -> bool:
-    """Whether the strings of a JSON value have more than `limit` characters; each value counts as one."""
+    """Whether the strings of a JSON value have more than `limit` characters; each other value counts as one."""
     waiting, size = [value], 0
     while waiting and size <= limit:
         item = waiting.pop()

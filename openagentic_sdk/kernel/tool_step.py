@@ -169,7 +169,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
 
 
 async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
-    """End what is still running, and record the outcome of each call, except those that stay open."""
+    """End the calls that are still running, and record the outcome of each call, except those that stay open."""
 
     async def end_all() -> None:
         jobs = [item for item in work if isinstance(item, Job)]

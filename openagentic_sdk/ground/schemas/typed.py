@@ -93,7 +93,7 @@ def json_schema(annotation: Any) -> dict[str, Any]:
 
 
 def record_type(members: Iterable[Member], make: Callable[..., T], around: Any = None) -> JsonType[T]:
-    """A JSON object with these members; `make` receives those that are present. Names are resolved in `around`."""
+    """The JSON type of an object with these members; `make` receives those present. Names are resolved in `around`."""
     return _TypeReader(around).whole(lambda reader: reader.record(list(members), make))
 
 
@@ -215,7 +215,7 @@ def _key_text(key: Any) -> str:
 
 @frozen
 class _TextForm:
-    """A class whose values are strings in JSON. `description` describes such a string in errors."""
+    """The string form in JSON of a class's values. `description` describes such a string in errors."""
 
     format: str
     description: str

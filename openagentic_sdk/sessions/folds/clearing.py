@@ -42,7 +42,7 @@ class ClearingPlan:
 
 
 def outputs_in_view(conversation: Conversation) -> list[tuple[ToolUse, ToolResult]]:
-    """The calls whose output the model sees, with their results, oldest first; without answers that lack a result."""
+    """The calls whose output the model sees, with their results, oldest first; none of an answer that lacks results."""
     return [
         (use, block.results[call_id])
         for block in conversation.view

@@ -89,7 +89,7 @@ class Requests(dict[str, KeyedRequest]):
         return request_id is None or (request_id not in self.asked and self.answer_to(request_id) is None)
 
     def check(self, request_id: str, prompt_sha256: str, session_id: str) -> None:
-        """Raise `RequestConflictError` for a request id that was used for other content; older logs have no digest."""
+        """Raise `RequestConflictError` for a request id that was used for other content, if the log has its digest."""
         request = self.get(request_id)
         if request is not None and request.prompt_sha256 not in (None, prompt_sha256):
             raise RequestConflictError(request_id, session_id, "with another prompt")

@@ -36,7 +36,7 @@ class Request:
     """A request according to its log. Its events are those from `after_seq` (exclusive) to `last_seq`.
 
     `said_seq` is that of its prompt. `state` is that of the log alone, see `with_lease`. `result` is the newest of its runs,
-    `deaths` the number of runs that ended without one. `is_newest` is False once another prompt was accepted.
+    `deaths` the number of earlier runs without one. `is_newest` is False once another prompt was accepted.
     """
 
     id: str
@@ -106,7 +106,7 @@ def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request in a session's events whose id `is_wanted`; None if there is none. Pure."""
+    """The first request in a session's events with an id for which `is_wanted` is true; None if there is none. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:

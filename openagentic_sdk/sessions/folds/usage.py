@@ -97,7 +97,7 @@ def add_cost(a: float | None, b: float | None) -> float | None:
 
 
 def cached_share(usage: Mapping[str, Any] | None) -> float | None:
-    """The fraction of the prompts that was in the vendor's cache, 0 to 1; None if no prompt's size is known."""
+    """The fraction of the prompt tokens that were in the vendor's cache, 0 to 1; None if no prompt's size is known."""
     tokens = normalize_usage(usage)
     if tokens is None or not tokens["input_tokens"]:
         return None
@@ -105,7 +105,7 @@ def cached_share(usage: Mapping[str, Any] | None) -> float | None:
 
 
 def _numbers(raw: Mapping[str, Any]) -> dict[str, int]:
-    """An endpoint's counts by path; a dot goes one object down."""
+    """An endpoint's counts by path; a dot in a path descends one level."""
     numbers: dict[str, int] = {}
     for name, value in raw.items():
         if value.__class__ is dict or isinstance(value, Mapping):

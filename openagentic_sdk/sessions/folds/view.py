@@ -138,7 +138,7 @@ _FoldCalls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[
 class SessionView:
     """The state of a session, as a fold over its events.
 
-    `events` are those since the last compaction at which older ones were released, and those of the older ones still in
+    `events` are those since the last compaction at which older ones were released, and the older ones that are still in
     force.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is `None` as soon
