@@ -7,6 +7,7 @@ see `programs`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -79,7 +80,8 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed and index in fed:
             find, splits = fed[index]
-            judged = _JudgedCommand(policy, subject, find, cwds, True, splits).judge()
+            plain = None if not splits else _PLAIN_PATH if unclear is None else _PLAIN_WORD
+            judged = _JudgedCommand(policy, subject, find, cwds, True, plain).judge()
         if not judged.allowed:
             # A loop or substitution may have been rewritten with an xargs that a person does not find in the line.
             is_ours = unclear is not None and command.argv[0] == "xargs" and "xargs" not in (subject.command or "")
@@ -138,8 +140,10 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 # A decision must not take seconds: a larger tree is asked about.
 _MOST_IN_TREE = 2000
 _MOST_PASSED_ON = 20_000
-# A path that xargs passes on as one word, also without its folder, where it must not become an option.
+# A path that xargs passes on as one word, also without its folder, where it must not become an option; and one that the
+# shell also keeps as it is, because it cannot be a wildcard.
 _PLAIN_PATH = regex(r"(?!.*/-)[A-Za-z0-9_./@+,=:%~^{}\[\]()!#$&-]+")
+_PLAIN_WORD = regex(r"(?!.*/-)[A-Za-z0-9_./@+,=:%~^{}#$&-]+")
 
 # An option with its value, whatever a wildcard in the value expands to.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -155,10 +159,10 @@ class _JudgedCommand:
         command: SimpleCommand,
         cwds: tuple[str, ...],
         reads_only: bool,
-        splits_names: bool = False,
+        plain_names: re.Pattern[str] | None = None,
     ) -> None:
         self.policy, self.subject, self.command = policy, subject, command
-        self.cwds, self.reads_only, self.splits_names = cwds, reads_only, splits_names
+        self.cwds, self.reads_only, self.plain_names = cwds, reads_only, plain_names
         self.globs = {command.argv[index] for index in command.globs}
         self.glob_folders = set(map(os.path.dirname, self.globs))
 
@@ -345,7 +349,7 @@ class _JudgedCommand:
     def reading(self, reads: Reads, reason: str) -> Judged:
         """Judge a read-only program: every path that it names must be readable."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
-        if problem is None and (reads.follows or self.splits_names):
+        if problem is None and (reads.follows or self.plain_names):
             problem = self.entry_problem(reads)
         if problem is None and reads.tracked and self.forbids_tracked():
             problem = "it prints tracked content regardless of rules about files"
@@ -369,11 +373,10 @@ class _JudgedCommand:
         """The problem with the files that find passes on: one leads elsewhere, or its name becomes several words."""
         if self.command.globs:
             return "its wildcards stand for folders that are not looked through: write them out, or quote a pattern"
-        plain = _PLAIN_PATH if self.splits_names else None
         for path in reads.paths:
             for cwd in self.cwds:
                 folder = os.path.normpath(os.path.join(cwd, literal(path)))
-                entry = unsafe_entry(self.subject, folder, path, reads.follows, plain, _MOST_PASSED_ON)
+                entry = unsafe_entry(self.subject, folder, path, reads.follows, self.plain_names, _MOST_PASSED_ON)
                 if entry is not None:
                     problem = "is a link elsewhere, has an unusual name, or is one of too many"
                     return f"it opens what it finds, and {entry} {problem}"

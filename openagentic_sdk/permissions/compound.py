@@ -38,8 +38,8 @@ _PIECE = regex(rf"'[^']*'|{_DOUBLE}|\\[^\n]|{_VARIABLE}|{_ARITHMETIC}|[^'\"\\$]+
 _WRITTEN_OUTPUT = regex(_OUTPUT)
 _ASSIGNED = regex(rf"([A-Za-z_]\w*)=(?=[^\s;|&()])(?:(\"?)({_OUTPUT})\2(?=[\s;)&|]|\Z))?", re.ASCII)
 # The last word of a command: the output of another one, whose words become arguments.
-_LISTED = regex(rf"\$\((?!\()({_COMMAND})\)(?=[ \t]*(?:[;\n|)]|&&|\Z))")
-_FED_BY = regex(rf"<\(({_COMMAND})\)(?=[\s;|)]|\Z)")
+_LISTED = regex(rf"(?<!\S)\$\((?!\()({_COMMAND})\)(?=[ \t]*(?:[;\n|)]|&&|\Z))")
+_FED_BY = regex(rf"(?<!\S)<\(({_COMMAND})\)(?=[\s;|)]|\Z)")
 _IN_BRACES = r"[A-Za-z0-9_./*?-]*"
 _BRACED = regex(rf"(?<!\S)(?=\S*\{{)(?:{_IN_BRACES}\{{{_IN_BRACES}(?:,{_IN_BRACES})+\}})+{_IN_BRACES}(?=[\s;|&)]|\Z)")
 _SOURCE = regex(r"[ \t]*<(?![<>&(])")
@@ -359,10 +359,11 @@ class _CompoundReader:
                 raise _Refused
             # What follows the format of a printf is only printed.
             prints = program == "printf" and len(words) > 1
-            words.append(self.substituted(word, "" if is_target else "echo" if prints else program))
-            pieces.append(words[-1])
+            pieces.append(self.substituted(word, "" if is_target else "echo" if prints else program))
             if not (program or is_target or _ASSIGNS.match(word)):
                 program = word
+            if program and not is_target:
+                words.append(pieces[-1])
             is_target = False
         tested = words[1:-1] if program == "[" and words[-1] == "]" else words[1:]
         if self.has_unknown and program in ("[", "test") and not compares_texts(tested):
@@ -372,7 +373,7 @@ class _CompoundReader:
         if is_fed and (feeds or _may_run_its_input(command)):
             raise _Refused
         if feeds:  # as words of its input
-            if program in PRINT_WORDS:
+            if program in PRINT_WORDS or not _PLAIN_VALUE.fullmatch(program):
                 raise _Refused  # the shell also expands the wildcards in them
             command = f"{feeds} {command}"
         self.add(command)

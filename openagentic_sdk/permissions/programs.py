@@ -806,7 +806,8 @@ def _passes_lines(argv: Sequence[str]) -> bool:
 _NAMES_FILES = {"grep": "lL", "egrep": "lL", "fgrep": "lL", "rg": "l"}
 _LIST_LONG = ("--files-with-matches", "--files-without-match", "--files")
 _NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep|stats|type-list|passthru).*")
-_PLAIN_LS = regex(r"-[1aAtrS]+")
+# Without `a`, which lists the folder above.
+_PLAIN_LS = regex(r"-[1AtrS]+")
 
 
 def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -340,5 +340,41 @@ class CompoundTable(WorkspaceTestCase):
                 self.assertNotEqual(self.outcome({"deny": ["Read(.env)"]}, "Bash", {"command": command}), "allow")
 
 
+class HostileNames(WorkspaceTestCase):
+    """Lines that pass on names, in a workspace in which no link leads outside unless a test adds one."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.root = self.outside / "clean"
+        for folder in ("src", "sub", "g/[a]", "x(y)"):
+            (self.root / folder).mkdir(parents=True)
+        for name in ("src/a.py", "m.py", "g/[a]/f.py", "x(y)/b"):
+            (self.root / name).write_text("x\n", encoding="utf-8")
+
+    def check(self, *rows: tuple[str, str]) -> None:
+        for expected, command in rows:
+            with self.subTest(command=command):
+                self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
+
+    def test_a_listing_with_other_words_than_names_is_not_passed_on(self) -> None:
+        self.check(
+            # The folder above.
+            ("ask", "ls -a src | xargs grep -r x"),
+            ("ask", "grep -r x $(ls -a src)"),
+            ("ask", 'for f in $(ls -a src); do grep -r x "$f"; done'),
+            ("ask", 'ls -a src | while read -r f; do grep -r x "$f"; done'),
+            ("allow", "ls -A src | xargs grep -r x"),
+        )
+
+    def test_the_shell_expands_the_words_of_an_output_and_xargs_does_not(self) -> None:
+        (self.root / "g/a").symlink_to(self.outside)
+        self.check(
+            ("ask", "cat $(find g -type f)"),
+            ("ask", 'for f in $(find g -type f); do cat "$f"; done'),
+            ("allow", "find g -type f | xargs cat"),
+            ("allow", "find 'x(y)' -type f | xargs cat"),
+        )
+
+
 if __name__ == "__main__":
     unittest.main()
