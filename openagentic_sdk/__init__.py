@@ -6,8 +6,8 @@ Names are imported on first use, so that `import openagentic_sdk` itself is near
 import os
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036 - pip keeps to pyproject.toml, a checkout and a bundle do not
-    # Whoever types a command reads a sentence; a program that imports the package can catch the error.
+if sys.version_info < (3, 11):  # noqa: UP036 - pip enforces pyproject.toml; a checkout or a bundle does not
+    # A person who types a command gets one sentence; a program that imports the package can catch the error.
     _typed = sys.argv[:1] == ["-m"] or sys.argv[0].endswith((".pyz", "openagentic-sdk"))
     raise (SystemExit if _typed else ImportError)(
         f"openagentic_sdk needs Python 3.11 or newer, and this is {sys.version.split()[0]}: start a newer one"
@@ -17,8 +17,8 @@ if (sys.argv[:1] and os.path.basename(sys.argv[0]) == "openagentic-sdk") or (
     sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]
 ):
     if sys.argv[0] == "-m":
-        # `python3 -m openagentic_sdk` looks for every module in the current folder first: in a stranger's project, in the
-        # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
+        # `python3 -m openagentic_sdk` looks for every module in the current folder first, which may be a stranger's project.
+        # Unless this package lives there, remove the folder from the path before anything else is imported.
         try:
             _here = os.path.realpath(os.curdir)
         except OSError:  # it was removed: nothing can be imported from it
@@ -42,9 +42,9 @@ from .ground.rooms import MissingRooms, is_whole
 
 sys.meta_path.append(MissingRooms)
 
-# The public names, once, by the module that each lives in; `errors` and `events` are modules, whole. Editors and type
-# checkers read the stub that `python3 -m tests.guards.generated` makes of this table. Those behind a bar are for programs
-# that import them from here already: they are not listed.
+# The public names, each once, by the module that defines it; `errors` and `events` are whole modules. Editors and type
+# checkers read the stub that `python3 -m tests.guards.generated` generates from this table. Names behind a bar are not
+# listed: they are for programs that already import them from here.
 _NAMES = {
     "": "errors events",
     "agent": "Agent AgentResult",

@@ -4,7 +4,7 @@
     result = await agent.run("Where is my order?", deps=shop, session="customer-17")
     result.output  # a Verdict
 
-An agent is translated to `OpenAgenticOptions` (`to_options`), and keeps no state between runs: the session's log does.
+An agent is translated to `OpenAgenticOptions` (`to_options`). All state between runs is in the session's log.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from .sessions.seal import Seal
 from .tools.base import Tool
 from .tools.defaults import default_tools
 
-if TYPE_CHECKING:  # checkers bring this module themselves: `Agent("m")` is an `Agent[None, str]`
+if TYPE_CHECKING:  # type checkers include this module: `Agent("m")` is an `Agent[None, str]`
     from typing_extensions import TypeForm
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -77,7 +77,7 @@ else:
 
 _NO_DEPS: Any = None
 MAX_HANDOFFS = 10
-# The names that a permission rule can have: each tool is allowed by a rule of its name.
+# Tool names that a permission rule can contain: each tool is allowed by a rule with its name.
 _TOOL_NAME = regex(r"[A-Za-z_][\w.-]*")
 TOOL_SETS: Mapping[str, Sequence[str]] = {
     "files": ("Read", "Write", "Edit", "Glob", "Grep"),
@@ -94,7 +94,7 @@ AnyTool = Tool | Callable[..., Any] | str
 @frozen
 class AgentResult(RunResult, Generic[OutputT]):
     """The result of a run: a `RunResult` with its typed `output`, and in `agent_name` the name of the agent that produced
-    it.
+    it. `history_length` is the number of events that `message_history` began the session with.
 
     If the run ended as `waiting`, `questions` are the open questions of the session and its subagents, whoever asked them.
     """
@@ -107,7 +107,7 @@ class AgentResult(RunResult, Generic[OutputT]):
     __repr__ = RunResult.__repr__
 
     def new_messages(self) -> list[dict[str, Any]]:
-        """The messages of this run, without the ones it was given, as JSON values: the `message_history` of another run."""
+        """Return the messages that this run added, as JSON values for the `message_history` of another run."""
         return new_messages(self.events, self.history_length)
 
     if not TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     @classmethod
     def advice(cls, name: str) -> str:
-        """What to write instead of an unknown argument, as a clause."""
+        """Return a clause that suggests what to write instead of an unknown argument."""
         return advice_on(name, cls.__dataclass_fields__, OpenAgenticOptions.__dataclass_fields__)
 
     if not TYPE_CHECKING:
@@ -195,8 +195,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """Run a prompt to its end; None continues where the session stopped.
 
         Raises `RunFailedError`, which carries the result, for a run without an answer, and its subclass
-        `GuardrailTrippedError` if a guardrail stopped it. The result of a run that waits for a person has the `stop_reason`
-        `waiting`, and the `questions`.
+        `GuardrailTrippedError` if a guardrail stopped it. This includes a run that waits for a person: its result has the
+        `stop_reason` `waiting`, and the open `questions`.
         """
         running = _AgentRun(self, deps, prompt, settings)
         async with aclosing(running.events()) as events:
@@ -207,8 +207,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def run_sync(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT]:
-        """Call `run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a
-        coroutine.
+        """Call `run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` if called in
+        a coroutine.
         """
         refuse_running_loop("run_sync()", "agent.run(...)")
         return asyncio.run(self.run(prompt, deps=deps, **settings))
@@ -216,24 +216,24 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def stream(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentStream[OutputT]:
-        """Watch a run while it proceeds: `async with agent.stream(...) as stream`. Leaving the block ends the run."""
+        """Return a run to watch in progress: `async with agent.stream(...) as stream`. Leaving the block ends the run."""
         return AgentStream(_AgentRun(self, deps, prompt, settings))
 
     def iter(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[AnyEvent, None]:
-        """Iterate over the events of a run, like `query()`; after the `result` of a handoff, those of the next agent
+        """Iterate over the events of a run, like `query()`; after the `result` of a handoff, the events of the next agent
         follow.
         """
         return _AgentRun(self, deps, prompt, settings).events()
 
     async def to_options(self, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]) -> OpenAgenticOptions:
-        """The options of a run, for `query()`, `submit()`, `AgentClient` and servers; only this class supports handoffs."""
+        """Return the options of a run, for `query()`, `submit()`, `AgentClient` and servers, without handoffs."""
         plan = _AgentRun(replace(self, handoffs=()), deps, None, settings)
         return await plan.options()
 
     async def child_options(self, runs_as: str, deps: Any = None) -> OpenAgenticOptions:
-        """The options of this agent as the subagent `runs_as` of a workflow, without handoffs."""
+        """Return the options of this agent as the subagent `runs_as` of a workflow, without handoffs."""
         alone = replace(self, handoffs=())
         options: OpenAgenticOptions = await alone._options(_AgentRun(alone, deps, None, {}), None, runs_as)
         return options
@@ -246,14 +246,14 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
         """Return a tool with which another agent can call this one, in a separate session, with the same deps.
 
-        Raises `OptionsError` if neither this call nor the agent names it.
+        Raises `OptionsError` if neither this call nor the agent gives a name.
         """
         name = name or self.name
         if not name:
             raise OptionsError("an agent used as a tool needs a name: Agent(name=...) or as_tool(name=...)")
         return AgentTool(self, name, description or self.description or f"Ask the agent {name}.")
 
-    # --- what it comes to ------------------------------------------------------------------------------------------------
+    # --- derived values --------------------------------------------------------------------------------------------------
 
     @cached_property
     def _schema(self) -> OutputSchema | None:
@@ -275,7 +275,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             elif isinstance(item, type) and issubclass(item, Tool):
                 raise OptionsError(f"tools: {item.__name__} is a class: write {item.__name__}()")
             elif callable(item):
-                from .tools.function import tool  # late: it reads types, which an agent without functions has none of
+                from .tools.function import tool  # late: it reads types, and an agent without functions has none
 
                 tools.append(tool(item))
             else:
@@ -285,7 +285,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             if not _TOOL_NAME.fullmatch(each.name):
                 raise OptionsError(
                     f"tools: no permission rule can name the tool {each.name!r}: begin its name with an ASCII letter or _, "
-                    "and go on with letters, digits, _, . and -"
+                    "and continue with letters, digits, _, . and -"
                 )
         return tools
 
@@ -295,7 +295,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return _place_of(self.model, self.options)
 
     def _tool_names(self) -> list[str]:
-        """The tools of this agent, including those of agents that are its tools."""
+        """The names of this agent's tools, including those of the agents used as tools."""
         options = self.options
         added = {"memory": options.memory, "Code": options.code, "Task": options.agents}
         names = [*(each.name for each in self._own_tools), *(name for name, is_there in added.items() if is_there)]
@@ -329,7 +329,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         agents = self.handoffs() if callable(self.handoffs) else self.handoffs
         for agent in agents:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
-                raise OptionsError(f"handoffs: {shown(agent)} is not an agent with a name of letters, digits and _")
+                raise OptionsError(
+                    f"handoffs: {shown(agent)} must be an Agent whose name is a valid identifier: letters, digits and _, "
+                    "not starting with a digit"
+                )
             if agent.output != self.output:
                 raise OptionsError(
                     f"handoffs: {agent.name} returns {shown(agent.output)} and this agent {shown(self.output)}: give "
@@ -343,7 +346,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return by_name
 
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
-        """The options for one run of this agent, also as the subagent `runs_as` of `parent`."""
+        """Build the options for one run of this agent, which may be the subagent `runs_as` of `parent`."""
         base, deps = self.options, run.deps_for(self)
         provider, model = self._model_place if parent is not None or run.model is None else _place_of(run.model, base)
         # An agent without a model of its own uses that of the agent that calls it.
@@ -358,7 +361,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             for child in children
         }
         tools = [*self._own_tools, *(HandoffTool(name, agent.description) for name, agent in after.items())]
-        # Functions that a caller passes are allowed by that; built-in tools need the rules of the gate.
+        # Passing a function as a tool allows it; built-in tools need the rules of the gate.
         built_in = {name for names in TOOL_SETS.values() for name in names}
         granted = [each.name for each in tools if each.name not in built_in]
         granted += [name for definition in definitions.values() for name in definition.options.allowed_tools]
@@ -414,7 +417,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return "\n\n".join(filter(None, texts))
 
     def _check_hooks(self) -> None:
-        """Raise `OptionsError` for hooks at an unknown point, and for what is not a list of functions."""
+        """Raise `OptionsError` for an unknown point, and for hooks that are not a list of functions."""
         if isinstance(self.hooks, HookEngine):
             return
         for point, hooks in self.hooks.items():
@@ -423,7 +426,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             _check_functions(f"hooks[{point!r}]", hooks, "(ctx, payload)")
 
     def _hooks(self, deps: Any) -> HookEngine | None:
-        """The hooks, each bound to its context."""
+        """The hooks of the options, then the agent's, bound to their context; an agent's `HookEngine` replaces both."""
         if isinstance(self.hooks, HookEngine):
             return self.hooks
         if not self.hooks:
@@ -461,7 +464,7 @@ class RunSettings(TypedDict, total=False):
 
 
 class AgentStream(Generic[OutputT]):
-    """A run of an agent in progress. Iterate over one of `text`, `output` and `events`; `result` waits for its end.
+    """An agent's run in progress. Iterate over one of `text`, `output` and `events`; `result` waits for the run to end.
 
     `text` and `output` raise like `Agent.run` if the run has failed.
     """
@@ -479,20 +482,20 @@ class AgentStream(Generic[OutputT]):
         await self._events.aclose()
 
     def events(self) -> AsyncIterator[AnyEvent]:
-        """The events of the run."""
+        """Iterate over the events of the run."""
         return self._events
 
     async def text(self) -> AsyncIterator[str]:
-        """The text that the model writes, piece by piece, including text beside calls."""
+        """Yield the text that the model writes, piece by piece, including text that accompanies calls."""
         async for event in self._events:
             if isinstance(event, AssistantDelta) and event.parent_tool_use_id is None:
                 yield event.text_delta
         self._running.result()
 
     async def output(self) -> AsyncIterator[OutputT]:
-        """The output so far: a growing text, or values that fit the type; the last one has been validated.
+        """Yield the output so far: a growing text, or values that fit the type; the last one has been validated.
 
-        A model that gives its answer by a call (see `output_form`) gives it as a whole.
+        An answer that the model gives through a call (see `output_form`) is yielded once, as a whole.
         """
         text, read_chars, last = "", 0, cast(Any, NOTHING)
         async for event in self._events:
@@ -502,7 +505,7 @@ class AgentStream(Generic[OutputT]):
                 text, read_chars = "", 0
             elif isinstance(event, AssistantDelta):
                 text += event.text_delta
-                if len(text) - read_chars > len(text) // 50:  # reading all of it for each piece would take its square
+                if len(text) - read_chars > len(text) // 50:  # reading it for each piece would take quadratic time
                     read_chars = len(text)
                     value = self._running.agent.read_partial(text)
                     if value is not NOTHING and value != last:
@@ -519,7 +522,7 @@ class AgentStream(Generic[OutputT]):
 
 
 class _AgentRun:
-    """A run of an agent and of those to which it hands over: one session, one caller."""
+    """A run of an agent and of the agents to which it hands over: one session, one caller."""
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, prompt: Prompt, settings: RunSettings) -> None:
         self.agent, self.outcome, self.handoffs = agent, AgentOutcome(), 0
@@ -566,7 +569,7 @@ class _AgentRun:
         return replace(options, **limits)
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
-        """Iterate over the events of all runs, one after the other."""
+        """Yield the events of all runs, one run after the other."""
         prompt, part = self._prompt, self.agent.options.part
         if self.agent.handoffs and part == "whole":
             self._settings["part"] = "first"
@@ -590,7 +593,7 @@ class _AgentRun:
             await end_conversation(options, self._result.session_id)
 
     async def _continue_with_the_last_agent(self) -> None:
-        """Choose the agent whose run the session ended with, if handoffs lead to it from the caller's."""
+        """Switch to the agent of the session's last run, if handoffs lead to it from the caller's agent."""
         options = await self.options()
         if (session_id := options.session or options.resume) is None:
             return
@@ -607,7 +610,7 @@ class _AgentRun:
 
     async def _find_questions(self, options: OpenAgenticOptions, session_id: str) -> list[UserQuestion]:
         """Read the open questions from the store: an earlier run may have asked them."""
-        from .runs.background import open_questions  # late: it brings much that other runs do without
+        from .runs.background import open_questions  # late: it imports much that other runs do not need
 
         store = store_of(build_agent(options))
         questions: list[UserQuestion] = await off_loop(True, open_questions, store, session_id, Seal(options.key_file))
@@ -642,7 +645,7 @@ class _AgentRun:
         """Store the answers to the session's questions, once."""
         answers, self._answers = self._answers, {}
         if answers:
-            from .runs.background import answer_questions  # late: it brings much that other runs do without
+            from .runs.background import answer_questions  # late: it imports much that other runs do not need
 
             session = options.session or options.resume
             if session is None:
@@ -651,7 +654,7 @@ class _AgentRun:
             await answer_questions(store_of(agent), session, answers, key_file=options.key_file, tools=agent.tools)
 
     def result(self) -> AgentResult[Any]:
-        """The result. Raises `RunFailedError` for a run without an answer."""
+        """Return the result. Raises `RunFailedError` for a run without an answer."""
         if self._result is None:
             raise OptionsError("the run was abandoned before its end and has no result: iterate over all of its events")
         plain_result = run_result(self._events, self._result)
@@ -680,7 +683,7 @@ class _AgentRun:
 
 
 def _last_agent(store: SessionStore, session_id: str) -> str | None:
-    """The name of the agent of the session's last run; None if it has none, or the session does not exist."""
+    """The name of the agent of the session's last run; None if it has no name, or if there is no run or session."""
     agents: list[tuple[int, str | None]] = []
     try:
         for event in store.iter_events(session_id):
@@ -701,7 +704,7 @@ def _model(value: Any) -> str | None:
 
 
 def _deps_class(value: Any) -> str | None:
-    """A class, or a type of `typing`; None declares no deps."""
+    """Check that the value is a class or a type of `typing`; None declares no deps."""
     is_one = (
         value is None or isinstance(value, type) or type(value).__module__ in ("types", "typing", "typing_extensions")
     )
@@ -757,7 +760,7 @@ def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tupl
 
 async def _start(options: OpenAgenticOptions, prompt: Prompt, has_history: bool) -> RunTask:
     agent = build_agent(options)
-    # Where nobody can be asked, a question waits in the log for who answers it later.
+    # Where nobody can be asked, a question waits in the log until somebody answers it.
     request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
     if prompt is None and not has_history:
         await check_session(agent, request)

@@ -39,10 +39,11 @@ from .testing.scripted import ScriptedProvider
 
 # The metadata key for the name of the agent that a session belongs to.
 AGENT_KEY = "agent"
-# What requests of clients may contain besides a prompt, if the owner of the agent permits it.
+# The additions to a prompt that a client's request may contain, if the owner of the agent permits them.
 ACCEPTABLE = ("instructions", "history", "format")
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
-# Where a repository may lie: nothing that git reads as an option, a transport helper (`ext::`) or with a password in it.
+# The valid locations of a repository: none contains a password, and git reads none as an option or a transport helper
+# (`ext::`).
 _PLACE = regex(
     r"(?P<scheme>https|http|ssh)://(?:(?<=ssh://)[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{1,5})?/[!-~]+\Z"
     r"|(?P<file>file):///[!-~]+\Z|(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?![:-]|//)[!-~]+\Z"
@@ -68,7 +69,7 @@ class Repository:
 
     @property
     def transport(self) -> str:
-        """`https`, `ssh`, or one of `allow`; empty for an invalid location."""
+        """The transport of `url`: `https`, `http`, `ssh` or `file`; empty for an invalid location."""
         match = _PLACE.match(self.url)
         return (match["scheme"] or match["file"] or "ssh") if match and "::" not in self.url else ""
 
@@ -96,7 +97,7 @@ class NamedAgent:
     ends_with_call: Annotated[bool, Doors(toml=True)] = False
 
     def made(self) -> OpenAgenticOptions:
-        """The options; newly created if they are a function."""
+        """Return the options, newly created if they are given as a function."""
         return self.options() if callable(self.options) else self.options
 
 
@@ -105,11 +106,11 @@ class HasOptions(Protocol):
     """A value that is translated to options: an `Agent` or a `Workflow`."""
 
     def to_options(self) -> OpenAgenticOptions | Coroutine[Any, Any, OpenAgenticOptions]:
-        """The options of a run."""
+        """Return the options of a run."""
 
 
 def plain_options(source: Any) -> Any:
-    """The options of an `Agent` or a `Workflow`; anything else unchanged. Raises what its `to_options` raises."""
+    """Return the options of an `Agent` or a `Workflow`, and anything else unchanged. Raises what `to_options` raises."""
     options = source.to_options() if isinstance(source, HasOptions) else source
     if not isinstance(options, Coroutine):
         return options
@@ -118,7 +119,7 @@ def plain_options(source: Any) -> Any:
 
 
 class Agents(Mapping[str, NamedAgent]):
-    """The registry. An `Agent` or a `Workflow` is converted once, here, without its handoffs.
+    """The registry of named agents. An `Agent` or a `Workflow` is converted to options once, here, without its handoffs.
 
     Raises `OptionsError` for an invalid name or entry.
     """
@@ -170,7 +171,7 @@ class Agents(Mapping[str, NamedAgent]):
             )
 
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
-        """The options of one run of this agent; no other run shares them.
+        """Build the options of one run of this agent; no other run shares them.
 
         `wishes` come from a client: a `permission_mode` of `modes(name)`, and limits (`max_steps`, `timeout_s`,
         `max_tokens`, `max_cost_usd`) of at most the registry's. `ours` are options set by the caller (`session_store`,
@@ -178,7 +179,7 @@ class Agents(Mapping[str, NamedAgent]):
         """
         agent = self[name]
         options = agent.made()
-        # What one session's calls were allowed must not be known to another's.
+        # An approval in one session must not apply in another.
         gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
         limits, lowered = open_at(OpenAgenticOptions, "client"), dict[str, Any]()
         for wish, value in (wishes or {}).items():
@@ -278,7 +279,7 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
     return next((mode for mode in STRICTER[gate.mode] if mode == project_mode), gate.mode)
 
 
-# --- where they are written down -------------------------------------------------------------------------------------
+# --- loading the registry --------------------------------------------------------------------------------------------
 
 
 def load_agents(where: str) -> Agents:
@@ -325,12 +326,12 @@ def _read_toml(path: Path) -> Agents:
     return Agents({name: read_agent(name, table, path.parent) for name, table in agents.items()})
 
 
-# The keys of a table that take another form than the option: where a model is asked, and the folder of the project.
+# The keys of a table that differ from the options in form: the model's endpoint, and the folder of the project.
 _FORMS = {**dict.fromkeys(("provider", "base_url", "api_key_env", "script", "project"), TEXT), "fallback": TEXTS}
 
 
 def read_agent(name: str, table: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
-    """Read the agent from one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
+    """Read an agent from its table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
 
     `offline` needs neither a provider nor a key: the agent is only replayed.
     """
@@ -366,7 +367,7 @@ def _subset(keys: Iterable[str], table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | Repository:
-    """`{folder}`, relative to the folder of the file, or the fields of a `Repository`."""
+    """Read a workspace: a `folder`, relative to that of the file, or the fields of a `Repository`."""
     texts = {key: value for key, value in table.items() if key != "allow"}
     allow = table.get("allow", [])
     keys = {"folder"} if "folder" in table else {"url", "ref", "branches", "allow", "token_env"}

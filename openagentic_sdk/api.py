@@ -27,7 +27,7 @@ class RunResult:
 
     `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
     `events.Result`. `metrics` are those of this run alone, including subagents; `steps` are its own model calls,
-    `duration_s` its seconds. `structured_output` is the answer as a JSON value, if a schema was given.
+    `duration_s` is its length in seconds. `structured_output` is the answer as a JSON value, if a schema was given.
     """
 
     final_text: str
@@ -49,7 +49,7 @@ class RunResult:
         """Show each field briefly: long values are truncated, events are counted."""
         short = Repr()
         short.maxstring, short.maxother, short.maxdict = 280, 280, 8
-        # `asyncio.run` of Python 3.11 asks for this text at the end of each run.
+        # `asyncio.run` of Python 3.11 calls this at the end of each run.
         write = {"events": lambda events: f"<{len(events)} events>", "metrics": repr}
         values = {name: write.get(name, short.repr)(value) for name, value in values_of(self).items()}
         values = {name: value if len(value) <= 280 else f"{value[:277]}..." for name, value in values.items()}
@@ -123,7 +123,7 @@ def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
 
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
-    """Call `run()` in a new event loop, for plain code. Raises the same errors, and `EventLoopError` in a coroutine."""
+    """Call `run()` in a new event loop, from synchronous code. Raises its errors, and `EventLoopError` in a coroutine."""
     refuse_running_loop("run_sync()", "run(...)")
     return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
 

@@ -128,14 +128,14 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
 
 
 async def open_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
-    """Like `build_agent`, for a coroutine: if files of a project are read, of which there may be thousands, in a thread."""
+    """Like `build_agent`, for coroutines: project files, of which there may be thousands, are read in a thread."""
     require_options(options)
     build = partial(build_agent, options, servers=servers)
     return await run_in_thread(build, name="openagentic-project") if options.setting_sources else build()
 
 
 def mcp_home() -> McpHome:
-    """The user's MCP data on this machine. It imports that room on call: a run without servers never loads it."""
+    """Open the user's MCP data on this machine. Its room is imported on call: a run without servers never loads it."""
     from .parts.mcp.configured.home import McpHome
 
     home = data_home()
@@ -143,12 +143,12 @@ def mcp_home() -> McpHome:
 
 
 def configured_servers(project: OpenedProject) -> ConfiguredServers | None:
-    """The MCP servers in files of the open setting sources, and which of them may start; None if there are none."""
+    """Read the MCP servers in files of the open setting sources; None if they name none, or the room is not installed."""
     return mcp_home().configured(project) if _names_servers(project) and is_installed("parts.mcp") else None
 
 
 def _left_out(project: OpenedProject) -> tuple[Diagnostic, ...]:
-    """The requests of project files that need a room which is not installed."""
+    """The diagnostics about project files that need a room that is not installed."""
     if not _names_servers(project) or is_installed("parts.mcp"):
         return ()
     text = "the MCP servers named in files are not started: the parts.mcp room is not installed"
@@ -163,7 +163,7 @@ def _names_servers(project: OpenedProject) -> bool:
 def _servers(
     options: OpenAgenticOptions, project: OpenedProject, configured: ConfiguredServers | None
 ) -> tuple[Servers | None, Mapping[str, str]]:
-    """The MCP servers of a run, not started yet, and the secrets passed to them; None if there are none.
+    """Prepare the MCP servers of a run, None if there are none; also return the secrets passed to them.
 
     Raises `OptionsError`.
     """
@@ -177,7 +177,7 @@ def _servers(
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
-    """The tool over notes on this project and user, stored outside the project; a server's tenant has its own.
+    """Create the tool for notes about this project and user, stored outside the project, and per tenant of a server.
 
     Raises `OptionsError` if there is no home folder.
     """
@@ -190,21 +190,21 @@ def open_memory(options: OpenAgenticOptions) -> MemoryTool:
 
 
 def open_code() -> Tool:
-    """The tool that runs a model's Python. Runs without it never load that room."""
+    """Create the tool that runs a model's Python. Its room is imported on call: runs without the tool never load it."""
     from .tools.code import CodeTool
 
     return CodeTool()
 
 
 def plan_tools() -> list[Tool]:
-    """The tools of a planning model. Runs without them never load that room."""
+    """Create the tools of a planning model. Their room is imported on call: runs without the tools never load it."""
     from .parts.labels.plans.tools import ExtractTool, PlanCodeTool
 
     return [PlanCodeTool(), ExtractTool()]
 
 
 def open_project(options: OpenAgenticOptions) -> OpenedProject:
-    """The project as a run with these options reads it; `doctor` and `skills` use it to report the same."""
+    """Read the project as a run with these options does; `doctor` and `skills` call this, so that they report the same."""
     root, cwd = options.project_root(), options.working_dir()
     trust, *below = [trust_in(folder, options) for folder in trusted_folders(root, cwd)]
     return read_project(
@@ -223,7 +223,7 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
 
 
 def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
-    """Whether the files of a folder of the project may grant anything, under these options and the user's decisions."""
+    """Determine from the options and the user's decisions whether the files of a project folder may grant anything."""
     if options.trust_project is not None:
         reason = f"trust_project={options.trust_project} was set"
         return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, reason)
@@ -250,7 +250,7 @@ def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """Add command hooks; see `parts.claude.command_hooks`. Runs without them never load that room."""
+    """Add command hooks; see `parts.claude.command_hooks`, which runs without such hooks never load."""
     if not described:
         return engine, ()
     from .parts.claude.command_hooks import with_command_hooks
@@ -272,7 +272,7 @@ def store_of(agent: AgentRuntime) -> SessionStore:
 
 
 def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
-    """The task of one run of the agent: a new session, or the one to resume."""
+    """Build the request for one run of the agent, in a new session or in the one to resume."""
     resume = options.resume
     if resume is None and options.continue_last:
         resume = newest_session(store_of(agent), agent.cwd)
@@ -294,7 +294,7 @@ def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
 
 
 async def check_session(agent: AgentRuntime, request: RunRequest) -> None:
-    """Refuse to create a session for a run without a prompt, in which nothing would happen.
+    """Check that a run without a prompt has a session to continue: in a new one, nothing would happen.
 
     Raises `SessionNotFoundError`, or `OptionsError` if no session is named.
     """
@@ -307,7 +307,7 @@ async def check_session(agent: AgentRuntime, request: RunRequest) -> None:
 
 
 def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
-    """The address of a server that the provider's name alone does not lead to, for the command that continues a session."""
+    """The server's address if the provider's name does not determine it, for the command that continues a session."""
     if provider is None or provider.name not in (COMPATIBLE, *LOCAL_SERVERS):
         return {}
     from .providers.endpoint import EndpointProvider  # heavy, and loaded already where there is such a provider
@@ -335,7 +335,7 @@ async def end_conversation(options: OpenAgenticOptions, session_id: str, reason:
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:
-    """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` if none exists."""
+    """The id of the top-level session of this folder written to last. Raises `SessionNotFoundError` if none exists."""
     newest = store.list_session_summaries(cwd=cwd, limit=1)
     if not newest:
         raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
@@ -353,7 +353,7 @@ def trust_store() -> TrustStore:
 
 
 class _Assembly:
-    """The parts shared by all agents of one run, and how each agent is built from them."""
+    """The values shared by all agents of one run, from which each of these agents is built."""
 
     def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
@@ -406,7 +406,7 @@ class _Assembly:
         self._notes += _notes_on_agents(project, options, self._tools.names())
 
     def agent(self) -> AgentRuntime:
-        """The agent that talks to the caller."""
+        """Build the main agent, which talks to the caller."""
         options, project = self._options, self._project
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
         if not model and project.settings.model:
@@ -431,7 +431,7 @@ class _Assembly:
         return AgentRuntime(
             provider=provider,
             model=model,
-            api_key=cast("str | None", options.api_key),  # endpoints take callables too
+            api_key=cast("str | None", options.api_key),  # endpoints accept callables too
             tools=tools,
             hooks=self._hooks,
             gate=self._gate,
@@ -518,7 +518,7 @@ class _Assembly:
         return tuple(parts)
 
     def _label_parts(self, plan_provider: Provider | None) -> Iterator[PartOpener]:
-        """Labels on values, and plans, whose planning model is asked through `plan_provider` if it is not None."""
+        """Yield the part for labels and, if enabled, the one for plans, which asks `plan_provider`, or the run's if None."""
         from .parts.labels.part import Labels  # only if labels are on
 
         project, is_trusted = self._project, self._project.trust.is_trusted
@@ -532,7 +532,7 @@ class _Assembly:
             yield partial(Plans, is_strict="strict" in self._label_words, provider=plan_provider)
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
-        """The provider, the form of the final answer, and the tools offered for it."""
+        """Choose the provider, the form of the final answer (None without a schema), and the tools to offer."""
         own_provider = guarded_provider(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
         if options.output_schema is None:
@@ -546,7 +546,7 @@ class _Assembly:
         return provider, answer_form, tools
 
     def child(self, name: str, starter: AgentRuntime) -> AgentRuntime:
-        """The agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
+        """Build the agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
         definition = self._definition_of(name)
         if definition.options is not None:
             return own_child(name, definition.options, self._options, starter)
@@ -597,7 +597,7 @@ class _Assembly:
         )
 
     def _tool_names(self, definition: AgentDefinition) -> set[str]:
-        """The tools of a subagent; if its definition names none, all except Task."""
+        """The names of a subagent's tools; if its definition names none, all except Task."""
         named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
         if "*" in named:
             named = set(self._tools.names())
@@ -617,7 +617,7 @@ class _Assembly:
         return definition
 
     def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
-        """The gate in a looser mode than `default`, if the user's own file of a subagent names one."""
+        """Return the gate, in a looser mode than `default` if the user's own file of the subagent names one."""
         mode = {"acceptEdits": "acceptEdits", "bypassPermissions": "bypass"}.get(self._own_modes.get(name, ""))
         # With several layers, this run is already narrowed, and a looser mode must not undo that.
         if mode is None or len(gate.layers) != 1 or gate.mode != "default":
@@ -658,7 +658,7 @@ class _Assembly:
         return ToolRegistry((*default_tools(agents, library=self._project.library, bash=bash), *own))
 
     def notices(self) -> list[SystemNotice]:
-        """The notices for the start of a run: how reliable its store is."""
+        """The notices for the start of a run: on the durability of its store, and those from building the agent."""
         durability = self._store.durability_notice()
         notices = [SystemNotice("store.durability", durability)] if durability else []
         return [*notices, *self._notes]
@@ -683,7 +683,7 @@ class _Assembly:
 
 
 def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
-    """The agent of a subagent with its own options, started by a run with the options `mine` as `starter`."""
+    """Build the runtime of a subagent with its own options; `mine` and `starter` are those of the run that starts it."""
     shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
     store = cast(SessionStore, starter.store)
     own = _Assembly(located(replace(options, **shared, session_store=store)), None).agent()
@@ -693,7 +693,7 @@ def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, 
 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
-    """The caller's tools, plus the Task tool if the caller defined subagents that none of their tools starts."""
+    """Add the Task tool to the caller's tools if the caller defined subagents that none of the tools starts."""
     descriptions = {name: each.description for name, each in agents.items() if each.options is None}
     if descriptions and TASK not in tools:
         tools.register(TaskTool(descriptions))
@@ -737,20 +737,20 @@ def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceT
             has_own = own is not None and bool(os.lstat(own))
         except (FileNotFoundError, NotADirectoryError):
             has_own = False
-        except OSError:  # reading it explains the error: the built-in prices could be lower
+        except OSError:  # reading it explains the error; the built-in prices, which could be lower, must not apply
             has_own = True
         return with_prices(own) if own is not None and has_own else built_in_prices()
     return with_prices(prices) if isinstance(prices, str) else own_prices(prices)
 
 
 def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
-    """The provider with retries, breaker and fallbacks: always for an endpoint, for others if the options ask for it."""
+    """Wrap the provider in retries, breaker and fallbacks: always for an endpoint, for others if the options ask for it."""
     provider = options.provider
     assert provider is not None, "checked by build_agent"
     is_bare = options.retry is None and not options.fallback and not fits(provider, HostedProvider)
     if is_bare and options.stream:
         return provider
-    from .providers.wrappers.guarded import guarded, unstreamed  # not for a provider that plays a script
+    from .providers.wrappers.guarded import guarded, unstreamed  # late: a provider that plays a script does not need it
 
     if not options.stream:
         provider = unstreamed(provider)
@@ -791,7 +791,7 @@ def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:
-    """The size limit of all tool definitions: a tenth of the model's window, or of a typical one."""
+    """The size of all tool definitions above which some are deferred, a tenth of a window; None if none ever are."""
     window = ContextLimits(options.max_context_tokens, options.max_context_bytes)
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
@@ -830,8 +830,8 @@ def _hook_files(project: OpenedProject) -> tuple[str, ...]:
 def _gate(
     options: OpenAgenticOptions, project: OpenedProject, rules: SettingsRules, denied: Sequence[str]
 ) -> tuple[PermissionGate, list[str]]:
-    """The caller's gate with the rules of options and settings and the general denials, in its own mode or the settings';
-    and the rules that were refused.
+    """Build the gate of a run, and notes about modes that were refused: the caller's gate with the rules of options and
+    settings and the built-in denials, in its own mode or else the settings'.
     """
     own_gate = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
     gate, notes = _in_settings_mode(own_gate, project.settings)
@@ -858,7 +858,7 @@ def _gate(
 
 
 def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterator[SystemNotice]:
-    """Notices about the caller's rules for an unknown tool whose name resembles an existing one."""
+    """Yield a notice for each of the caller's rules that names an unknown tool resembling an existing one."""
     own = options.permission_gate.layers[:1] if isinstance(options.permission_gate, PermissionGate) else ()
     allowed = [*parse_rules(options.allowed_tools, "allow"), *(rule for layer in own for rule in layer.allow.rules)]
     denied = [*parse_rules(options.disallowed_tools, "deny"), *(rule for layer in own for rule in layer.deny.rules)]
@@ -872,7 +872,7 @@ def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterat
 
 
 def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[SystemNotice]:
-    """A notice for each tool that settings rules name and that exists neither here nor in Claude Code."""
+    """Yield a notice for each tool that rules in settings name and that exists neither here nor in Claude Code."""
     for tool in dict.fromkeys(rule.tool for rule in rules):
         same = [rule for rule in rules if rule.tool == tool]
         # A name with other characters may be a pattern, or the name of a server's tool.
@@ -887,7 +887,7 @@ def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[Syst
 def _notes_on_agents(
     project: OpenedProject, options: OpenAgenticOptions, tools: Sequence[str]
 ) -> Iterator[SystemNotice]:
-    """One notice about the model words in agent files, and one about their unknown tools."""
+    """Yield one notice about unmapped model aliases in agent files, and one about unknown tools in them."""
     by_word: dict[str, list[str]] = {}
     unknown: dict[str, list[str]] = {}
     for file in project.agents.agents:
@@ -934,8 +934,8 @@ def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[t
 
 
 def _secret_rules(key_file: str | None, home: Path | None, kept_paths: Sequence[str]) -> list[str]:
-    """Rules that protect the installation's signing key, its server's token, MCP consents and logins, and memories against
-    every tool but the memory tool, and the files of `kept_paths` against changes.
+    """The rules that protect the installation's signing key, its server's token, MCP consents and logins, and memories
+    against every tool but the memory tool, and the files of `kept_paths` against changes.
     """
     key = key_file or os.environ.get(KEY_FILE_NAME)
     paths = [(os.path.abspath(key), "")] if key else []
@@ -957,7 +957,7 @@ def _secret_rules(key_file: str | None, home: Path | None, kept_paths: Sequence[
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:
-    """Give a gate without a mode the settings' mode; refuse `bypass` where settings forbid it."""
+    """Give a gate without a mode the settings' mode, and refuse `bypass` where settings forbid it; also return notes."""
     notes: list[str] = []
     if not gate.is_mode_given and settings.default_mode is not None:
         try:

@@ -29,7 +29,7 @@ ClientState = Literal["created", "connected", "running", "closed", "failed"]
 
 
 class AgentClient:
-    """One session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
+    """A conversation on one session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
 
     A `send` during a turn is delivered to it before its next step. The caller sets the pace: the run waits while the caller
     handles an event.
@@ -109,7 +109,7 @@ class AgentClient:
         self._end_turn("interrupt")
 
     async def suspend(self) -> None:
-        """End the running turn so that it can be resumed: an open question stays open, and it ends as `waiting`."""
+        """End the running turn so that it can be resumed: it ends as `suspended`, or `waiting` with an open question."""
         self._end_turn("suspend")
 
     def _end_turn(self, how: Literal["interrupt", "suspend"] | None) -> None:
@@ -126,13 +126,13 @@ class AgentClient:
     def set_model(self, model: str) -> None:
         """Use another model from the next step on, or another provider's (`openai:gpt-4o`) from the next turn.
 
-        Raises `OptionsError` for an invalid one, and then nothing has changed.
+        Raises `OptionsError` for an invalid name; nothing has changed then.
         """
         self._require("created", "connected", "running")
         self._turns.change(with_model(self._turns.options, model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
-        """Use another permission mode from the next call, subagents included. Raises `OptionsError` for an unknown mode."""
+        """Change the permission mode from the next call on, in subagents too. Raises `OptionsError` for an unknown mode."""
         self._require("created", "connected", "running")
         options = self._turns.options
         gate = options.permission_gate or PermissionGate(clock=options.clock)
@@ -143,7 +143,7 @@ class AgentClient:
         return self._turns.metrics
 
     async def close(self) -> None:
-        """End a running turn and stop. Closing twice is allowed."""
+        """End a running turn, and then the conversation. Closing twice is allowed."""
         is_last = self.state in ("connected", "running")
         if self.state != "failed":
             self.state = "closed"

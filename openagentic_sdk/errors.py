@@ -81,8 +81,8 @@ class OpenAgentSdkError(Exception):
     """The root: `except OpenAgentSdkError` catches everything that this library raises deliberately."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by the constructor, as `BaseException` does: `args` is the message, and one error that cannot be read back
-        # breaks a whole pool of processes.
+        # `BaseException` would call the constructor with `args`, which is the message here; one error that cannot be
+        # unpickled breaks a whole pool of processes.
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
 
 
@@ -232,7 +232,7 @@ class QuestionOpenError(SessionError):
     def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
         super().__init__(
             f"session {session_id!r} waits for an answer to question {', '.join(question_ids)}, which a prompt would "
-            "close: answer it first, or send the prompt, as somebody who may answer questions",
+            "close: answer it first, or send the prompt as somebody who may answer questions",
             session_id=session_id,
         )
         self.question_ids = tuple(question_ids)
@@ -264,7 +264,7 @@ class RequestConflictError(SessionError):
 
     def __init__(self, request_id: str, session_id: str, difference: str) -> None:
         super().__init__(
-            f"request id {request_id!r:.220} came {difference} before, in session {session_id!r}: repeat the same "
+            f"request id {request_id!r:.220} was used {difference} before, in session {session_id!r}: repeat the same "
             "request for its answer, or use a new id",
             session_id=session_id,
         )
@@ -433,7 +433,7 @@ class ToolNotFoundError(ToolError):
 
 
 def tool_missing(session_id: str, tool_name: str) -> str:
-    """Why this process may neither answer nor run a call about which a person was asked."""
+    """Explain why this process may neither answer nor run a call that a person was asked about."""
     return (
         f"this process lacks the tool {tool_name!r:.200}, about whose call in session {session_id!r} a person was asked: "
         "answer and resume it in the program that supplies the tool, or with `openagentic-sdk serve --agents MODULE:NAME`"
@@ -504,7 +504,7 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
         self.name, self.known = name, known
 
     def __str__(self) -> str:
-        # OSError formats its arguments as an errno otherwise.
+        # Otherwise OSError formats its arguments as an errno.
         return str(self.args[0])
 
 
@@ -529,7 +529,7 @@ class MissingServiceError(OpenAgentSdkError, LookupError):
 
 
 class PartError(OpenAgentSdkError):
-    """The caller's own part `part` failed in `seam`, or returned an invalid value there; `problem` explains which."""
+    """The caller's own part `part` failed in `seam`, or returned an invalid value there; `problem` describes which."""
 
     def __init__(self, part: str, seam: str, problem: str) -> None:
         super().__init__(
@@ -544,7 +544,7 @@ class StructuredOutputError(OpenAgentSdkError):
 
 
 class RunFailedError(OpenAgentSdkError):
-    """A run ended otherwise than with its answer; `result` is its `RunResult`."""
+    """A run ended without a complete answer; `result` is its `RunResult`."""
 
     def __init__(self, result: Any) -> None:
         kind = f"{result.error_type}: " if result.error_type and result.error_type not in globals() else ""
@@ -562,7 +562,7 @@ class GuardrailTrippedError(RunFailedError):
 
 
 class RequestRefusedError(OpenAgentSdkError):
-    """A server refused a request: `status` of HTTP, `code` for programs; `retry_after_s` is when to try again."""
+    """A server refused a request: `status` is the HTTP status, `code` is for programs, `retry_after_s` the time to wait."""
 
     def __init__(self, status: int, message: str, code: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -620,7 +620,7 @@ class ScriptError(OpenAgentSdkError):
 
 
 class ScriptMismatchError(ScriptError, AssertionError):
-    """A request differs from the scripted model's `expect`: it fails the test, and is raised after the run's `result`."""
+    """A request differs from the scripted model's `expect`; this fails the test, and is raised after the `result`."""
 
 
 class RpcError(OpenAgentSdkError):

@@ -1,7 +1,7 @@
 """Everything that can happen in a session: one frozen class per kind of event.
 
-Every event is written to the session's log before anyone sees it (only `AssistantDelta` and other deltas are shown without
-being stored). The log is self-contained: prompts, requests, answers, decisions, effects and results, in the order of `seq`.
+Every event is written to the session's log before anyone sees it (only deltas and `ToolProgress` are shown without being
+stored). The log is self-contained: prompts, requests, answers, decisions, effects and results, in the order of `seq`.
 
 A field's annotation also defines which values a reader accepts, see `serialization`; a field without a default is required.
 Times are in seconds, sizes in bytes or tokens as the name indicates, digests are lower-case hexadecimal SHA-256.
@@ -160,7 +160,7 @@ class UserQuestion(Event):
 @frozen
 class UserAnswer(Event):
     """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead,
-    `rewound` a rewind that took the question back.
+    `rewound` a rewind that removed the question.
 
     `approver` is `{"name", "how"}` if the person's identity is known, where `how` is `server token`, `operating system` or
     `editor`, see docs/record.md. `request_id` makes a retried answer idempotent.
@@ -180,7 +180,7 @@ class UserAnswer(Event):
 @frozen
 class ModelContext(Event):
     """The contents of the following requests besides messages. Written only if it differs from the previous one; `cause`
-    describes the difference, because the earlier requests are then no prefix of the later ones.
+    describes the difference, because the earlier requests are then not a prefix of the later ones.
 
     `parts` lists the origin of each slice of the system prompt: `{"kind", "source", "start", "end"}`, see
     `parts.project.prompt`.
@@ -203,7 +203,7 @@ class ModelRequest(Event):
     otherwise they are rebuilt from the log before this event. `purpose` is `turn`, or `compaction` for a request for a
     summary and `extract` for a request for a value; the answers of these two are not part of the conversation. Such a
     request consists of the conversation plus what is `appended` to it, or has its own `messages` and no tools. `model` is
-    the requested model; logs before version 0.3 leave it to the preceding `model.context`.
+    the requested model; in older logs only the preceding `model.context` has it.
     """
 
     type: ClassVar[Literal["model.request"]] = "model.request"
@@ -292,7 +292,7 @@ class ModelResponse(Event):
 
 @frozen
 class AssistantReasoning(Event):
-    """The model's reasoning, never sent as text. `extras` go back to the same provider unchanged."""
+    """The model's reasoning as text, never sent again; vendors receive the `extras` of the message and its calls instead."""
 
     type: ClassVar[Literal["assistant.reasoning"]] = "assistant.reasoning"
     text: str
@@ -315,7 +315,7 @@ class AssistantMessage(Event):
     citations: Sequence[Mapping[str, Any]] | None = None
 
 
-# --- a tool call, from the wish to the outcome -----------------------------------------------------------------------
+# --- a tool call, from the request to the outcome --------------------------------------------------------------------
 
 
 # The caller's type of calls that our tool `Code` makes.
@@ -326,7 +326,7 @@ CODE_CALLER = "Code"
 class ToolUse(Event):
     """The model asks for a tool. All calls of one answer are stored as one batch.
 
-    `raw_arguments` is set if the call did not arrive whole (the answer was cut off, the arguments are not a JSON object):
+    `raw_arguments` is set if the call did not arrive whole (the answer was cut off, or the arguments are not a JSON object):
     the call is answered with an error and never runs. `caller` is set if code made the call instead of the model: `{"type":
     "Code", "tool_use_id"}` for a call inside that call of our tool, invisible to the model, with the `labels` of its
     arguments if a plan made it (docs/injection.md); otherwise a vendor's description of code that it runs, and the model
@@ -366,7 +366,7 @@ class HookEvent(Event):
 
 @frozen
 class WorkspaceKept(HookEvent):
-    """The checkout in which a run of a fleet works, when it was opened and after each change.
+    """The state of the checkout in which a run of a fleet works, when it was opened and after each change.
 
     `workspace` is its name in the registry, `commit` the starting point, `patch` the blob with all changes since, empty if
     there are none; `branch` is the branch it was pushed to.
@@ -682,7 +682,7 @@ class FilesRestoring(Event):
 
 @frozen
 class FilesRestored(Event):
-    """The outcome of a restore: the restored paths, and for each of the others the reason."""
+    """The outcome of a restore: the restored paths, and the reason for each of the others."""
 
     type: ClassVar[Literal["files.restored"]] = "files.restored"
     to_seq: int
@@ -785,7 +785,7 @@ class LogSalvaged(Event):
 @frozen
 class LogFragment(Event):
     """An event after the damage of the log from which this session was salvaged: a record, not part of the conversation.
-    `is_proved` is whether the preceding line's checksum confirms it.
+    `is_proved` is true if the preceding line's checksum confirms it.
     """
 
     type: ClassVar[Literal["log.fragment"]] = "log.fragment"
@@ -794,7 +794,7 @@ class LogFragment(Event):
     is_proved: bool = True
 
 
-# --- what the record is worth ----------------------------------------------------------------------------------------
+# --- the signed record -----------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -944,7 +944,7 @@ class EvalFinished(Event):
 class UnknownEvent(Event):
     """An event of a type unknown to this version, kept verbatim. `data` is the complete JSON object."""
 
-    type: ClassVar[Literal[""]] = ""  # each has its own: nothing but the class tells what it is
+    type: ClassVar[Literal[""]] = ""  # each instance has its own: only the class identifies it
     data: Mapping[str, Any]
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -968,7 +968,7 @@ class UnknownEvent(Event):
         return hash((self.seq, self.type))
 
 
-# Every event by its class, which is how type checkers tell from `type`, or by `match`, what fields an event has.
+# All event classes: with this union, type checkers infer from `type`, or from a `match`, which fields an event has.
 AnyEvent = (
     SystemInit | SystemNotice | Result | UserMessage | UserQuestion | UserAnswer | ModelContext | ModelRequest |
     ModelRetry | AssistantDelta | ReasoningDelta | ModelResponse | AssistantReasoning | AssistantMessage | ToolUse |
@@ -981,7 +981,7 @@ AnyEvent = (
 )  # fmt: skip
 EVENT_CLASSES: Mapping[str, type[AnyEvent]] = {cls.type: cls for cls in get_args(AnyEvent) if cls is not UnknownEvent}
 
-# Shown to the caller as they happen; what they add up to is stored in another event.
+# Shown to the caller as they happen and not stored; another event has the complete text, or the outcome.
 UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})
 
 # Events that may let something run after a resume: each carries a digest of this installation, see `sessions.authority`.
@@ -990,8 +990,8 @@ AUTHORIZING = frozenset({
     SkillActivated, SubagentStarted, FileKept, FilesRestoring, SessionForked,
 })  # fmt: skip
 
-# After each of these the run acts in the world, or somebody relies on what it shows: a power failure must not take the event
-# back, see `sessions.log.line.is_barrier`.
+# After each of these the run acts in the world, or somebody relies on what it shows: a power failure must not lose the
+# event, see `sessions.log.line.is_barrier`.
 BARRIERS = (
     Result, UserMessage, PermissionDecision, ToolResult, TextCommandStarted, TextCommandFinished, SubagentStarted,
     FileKept, FilesRestoring, FilesRestored, RecordSigned, RecordErasing, RecordErased, RecordKept, RecordPurged,

@@ -98,7 +98,7 @@ class _StepFunction:
         self._returns: JsonType[Any] = json_type(None if returns is type(None) else returns)
 
     def input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
+        """Return the arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
         try:
             bound = self._signature.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
@@ -106,12 +106,12 @@ class _StepFunction:
         return {name: to_json(value) for name, value in bound.items()}
 
     def read(self, value: Any) -> Any:
-        """The value that the function returned."""
+        """Convert the result of the function from JSON to its type."""
         return self._returns.read(value, "the result")
 
 
 class Flow:
-    """Creates the steps of a workflow's body. A body may await only its return values.
+    """The argument with which a workflow's body creates its steps. A body may await only what these methods return.
 
     Steps are numbered in the order of their creation, in the parallel branches of `gather` and `map` separately. Arguments
     and results of a step are JSON in the log; annotations convert them back to values of their types. A failed step raises
@@ -219,7 +219,7 @@ class Flow:
         return self._step(plan)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait, without holding any resource. A time in the past is over at once."""
+        """Wait this many seconds, without holding any resource. A negative number does not wait."""
         check_settings({"seconds": seconds}, {"seconds": _SECONDS}, "flow.sleep: ")
         due = self._part.work.now() + seconds
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
@@ -324,19 +324,19 @@ class Flow:
     # --- values that a body must not read by itself ------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """The current time, recorded."""
+        """Return the current time, and record it: a replay returns the same."""
         return datetime.fromtimestamp(self._recorded("now", self._part.work.now), UTC)
 
     def random(self) -> float:
-        """A random number from 0 to 1, recorded."""
+        """Return a random number of at least 0 and below 1, and record it."""
         return float(self._recorded("random", SystemRandom().random))
 
     def uuid(self) -> UUID:
-        """A random UUID, recorded."""
+        """Return a random UUID, and record it."""
         return UUID(self._recorded("uuid", lambda: str(uuid4())))
 
     def version(self, name: str) -> bool:
-        """Whether this history was written with the code of this version.
+        """Return whether this history was written by code of this version.
 
         True if the history reaches this place for the first time, False if it had already passed it before the code called
         `version`. The answer is recorded.
@@ -384,7 +384,7 @@ class Flow:
         return step
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
-        """A value that is created once: its call and result are stored with the next step."""
+        """Return a value that is created once; its call and result are stored with the next step."""
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part, place = self._next_id(), self._part, _place()
         record = part.log.find(number)
@@ -518,7 +518,7 @@ def workflow(
 
 @frozen
 class Workflow(Generic[P, R]):
-    """A workflow as a value; see the module.
+    """A workflow as a value; the docstring of this module shows how to write one.
 
     `dataclasses.replace` makes a copy with other `options`, which apply to its runs: the store, the gate, hooks, limits;
     its agents have their own options.
@@ -560,7 +560,7 @@ class Workflow(Generic[P, R]):
         """Continue a workflow that parked or was killed.
 
         Raises what `run()` raises, `SessionNotFoundError`, and `OptionsError` for the session of another workflow, which
-        stays as it is.
+        is left unchanged.
         """
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
@@ -571,7 +571,7 @@ class Workflow(Generic[P, R]):
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """`run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a coroutine."""
+        """Call `run()` in a new event loop, from synchronous code. In a coroutine, raises `EventLoopError`."""
         refuse_running_loop("run_sync()", "workflow.run(...)")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
@@ -600,7 +600,7 @@ class Workflow(Generic[P, R]):
         return bool(await off_loop(True, send))
 
     async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
-        """The value that the workflow last published with this name, or None. Runs nothing."""
+        """Return the value that the workflow last published under this name, or None. Nothing is run."""
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
@@ -637,23 +637,23 @@ class Workflow(Generic[P, R]):
         return options or self.options
 
     def read_output(self, text: str) -> R:
-        """The output of the workflow, from the text of its last answer."""
+        """Convert the text of the workflow's last answer to its output."""
         value = text if self._function.gives_text else loads_json(text)
         return cast(R, self._function.read(value))
 
     def prompt(self, *args: Any, **kwargs: Any) -> str:
-        """The prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet."""
+        """Return the prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet."""
         return dumps_json({"workflow": self.name, "arguments": self._function.input(args, kwargs)})
 
     def read_words(self, words: Mapping[str, str]) -> dict[str, Any]:
-        """Arguments as a person types them: JSON, or plain text where the parameter's type accepts only that.
+        """Convert arguments typed by a person: JSON, or plain text where the parameter's type accepts only that.
 
         Raises `OptionsError` for a value that the type refuses either way.
         """
         return {name: self._function.read_word(name, text) for name, text in words.items()}
 
     def to_options(self, options: OpenAgenticOptions | None = None) -> OpenAgenticOptions:
-        """The options of a run, for `query()`, `submit()`, servers and the fleet."""
+        """Return the options of a run, for `query()`, `submit()`, servers and the fleet."""
         return self._to_options(options, WorkflowOutcome())
 
     def _to_options(
@@ -704,7 +704,7 @@ class Workflow(Generic[P, R]):
             prompt, prepared = None, replace(prepared, session=None, resume=result.session_id)
 
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
-        """The result of a run. Raises `RunFailedError` if it did not end by itself."""
+        """Build the result of a run. Raises `RunFailedError` if it neither ended by itself nor waits."""
         plain_result, output = run_result(events, result), None
         if outcome.has_value:  # read like that of an earlier run, so that each run returns the same
             output = self._function.read(outcome.value)
@@ -724,7 +724,7 @@ async def _run_once(
     """Execute one run, and append its events to `events`."""
 
     async def start() -> RunTask:
-        # If somebody can be asked, a question is put to them during the run; only otherwise does the workflow park.
+        # If somebody can be asked, the run asks them; only otherwise does the workflow park.
         request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
         return await RunTask.start(agent, request, prompt)
 
@@ -742,7 +742,7 @@ async def _run_once(
 
 
 class _BodyFunction:
-    """The function of a workflow: its parameters after the flow, and its return value, as JSON."""
+    """The function of a workflow, and the conversion of its arguments and its return value to and from JSON."""
 
     def __init__(self, name: str, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._name, self._function = name, function
@@ -756,7 +756,7 @@ class _BodyFunction:
         return hints_of(self._function)
 
     def input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
+        """Return the arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -765,7 +765,7 @@ class _BodyFunction:
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
 
     def read_word(self, name: str, text: str) -> Any:
-        """One argument as typed; see `Workflow.read_words`."""
+        """Convert one typed argument; see `Workflow.read_words`."""
         hint = json_type(self._hints.get(name, Any))
         try:
             # JSON first, so that `5` is a number; a parameter that only accepts strings refuses that, and gets the text
@@ -783,7 +783,7 @@ class _BodyFunction:
         return value
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
-        """The body with these arguments, converted to their types."""
+        """Call the function with these arguments, converted to their types; return the coroutine."""
         values = {
             name: json_type(self._hints.get(name, Any)).read(value, f"the argument {name}")
             for name, value in arguments.items()
@@ -796,7 +796,7 @@ class _BodyFunction:
         return self._hints.get("return", Any) is str
 
     def write(self, value: Any) -> Any:
-        """The value that the body returns, as JSON. Raises `WorkflowError` if its annotation does not allow it."""
+        """Convert the value that the body returns to JSON. Raises `WorkflowError` if its annotation does not allow it."""
         # Read back at once: a value that a later run cannot read from the log must fail here, not there.
         written = to_json(value)
         try:
@@ -808,6 +808,6 @@ class _BodyFunction:
         return written
 
     def read(self, value: Any) -> Any:
-        """The value that the workflow returned, from JSON."""
+        """Convert the value that the workflow returned from JSON to its type."""
         returns = self._hints.get("return", Any)
         return json_type(None if returns is type(None) else returns).read(value, "the result")

@@ -90,7 +90,7 @@ def _texts_by_text(description: str) -> Check:
 
 
 def _rules(effect: PermissionEffect) -> Check:
-    """A list of valid rules."""
+    """Create a check for a list of valid rules."""
 
     def check(value: Any) -> str | None:
         requirement = RULES(value)
@@ -117,7 +117,7 @@ def _api_key(value: Any) -> str | None:
 
 
 def a_provider(value: Any) -> str | None:
-    """A check: anything with a name and `complete` or `stream`."""
+    """Check that the value is a provider: it has a name, and `complete` or `stream`."""
     is_one = (fits(value, CompletingProvider) or fits(value, StreamingProvider)) and not isinstance(value, type)
     words = "a provider (a name, and complete or stream), for example OpenAIProvider()"
     return None if is_one and isinstance(value.name, str) else words
@@ -130,7 +130,7 @@ def _tools(value: Any) -> str | None:
     wrong = next((each for each in items if not isinstance(each, Tool)), None)
     advice = ""
     if isinstance(wrong, str):
-        advice = " (without this setting, the built-in tools are there; disallowed_tools takes some of them away)"
+        advice = " (without this setting, the built-in tools are available; disallowed_tools removes some of them)"
     elif isinstance(wrong, type) and issubclass(wrong, Tool):
         advice = f" (write {wrong.__name__}(), an object of the class)"
     elif callable(wrong):
@@ -213,7 +213,7 @@ class AgentDefinition(WithAdvice):
     provider: Annotated[Provider, a_provider] | None = None
     """The provider to ask (default: the parent's)."""
     model: str | None = None
-    """The provider's name of the model (default: the parent's)."""
+    """The model's name at the provider (default: the parent's)."""
     disallowed_tools: Texts = ()
     """Names of tools that it may not use."""
     max_steps: int | None = None
@@ -277,7 +277,7 @@ class Permissions(WithAdvice):
     permission_gate: Annotated[PermissionGate | None, Doors("--permission-mode, settings.json, agents.toml")] = None
     """The whole policy, to which allowed_tools and disallowed_tools are added (default: mode "default")."""
     labels: Annotated[str | Sequence[str], _label_rules, Doors(toml=True, flag="--labels RULES")] = "off"
-    """What untrusted text must not influence: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans
+    """Limits on what untrusted text can influence: "off", "watch", "guard" (recommended), "strict", "plan" (the model plans
     before it reads), rules like "deny(untrusted): send_money", or several, as a list or separated by commas
     (docs/injection.md).
     """
@@ -303,25 +303,25 @@ class Session(WithAdvice):
     continue_last: Annotated[bool, Doors(flag="--continue")] = False
     """Continue the newest session of this working directory."""
     resume_max_events: int | None = None
-    """The number of events of an old session that the model sees again (default: no limit)."""
+    """The maximum number of events of a resumed session that the model sees (default: no limit)."""
     resume_max_bytes: int | None = None
-    """The number of bytes of an old session that the model sees again (default: no limit)."""
+    """The maximum number of bytes of a resumed session that the model sees (default: no limit)."""
     session: Annotated[str, _session_id] | None = None
     """The id of the session to continue or create: letters, digits, . _ and -."""
     session_id: Name | None = None
     """The id of a new session (default: a random one)."""
     session_metadata: Annotated[Mapping[str, Any], _json, Doors("--tag")] = field(default_factory=dict)
-    """Additional keys for meta.json."""
+    """Additional keys for the metadata of a new session."""
     part: Literal["whole", "first", "next"] = "whole"
     """"first" and "next" are runs of one conversation, so that session_start and session_end hooks run once for all of them
     (`end_conversation` ends it); "whole" is a conversation of one run.
     """
     request_id: Name | None = None
-    """A name for this prompt, unique in the store: when sent again, even after a crash, it continues or returns its answer;
-    without `session` or another id it gets a separate session.
+    """A name for this prompt, unique in the store: a prompt sent again, even after a crash, is continued, or its answer is
+    returned; without `session` or another id, the prompt gets a separate session.
     """
     on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
-    """What happens if an event cannot be stored: "stop" ends the run, "continue" continues unsaved and reports it."""
+    """The reaction to an event that cannot be stored: "stop" ends the run, "continue" continues unsaved and reports it."""
     blob_bytes: int = AgentRuntime.blob_bytes
     """Tool outputs above this size are stored beside the log, and the model sees a shortened version."""
     redact: Annotated[Callable[[str], str] | bool, _redact, Doors("--no-redact")] = True
@@ -335,8 +335,8 @@ class Session(WithAdvice):
     ~/.openagentic-sdk, created on first use).
     """
     record_signers: Annotated[Signers, Doors("--sign-record")] = ()
-    """Who signs the record at the end of a run, as in `parts.record.signers`; a failing signer causes a `system.notice`,
-    and the next one also signs its share.
+    """The signers of the record at the end of a run, as in `parts.record.signers`; if one fails, a `system.notice` reports
+    it, and the signatures at the end of the next run also cover these events.
     """
 
 
@@ -406,7 +406,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     ] = None
     """The provider to ask, see `openagentic_sdk.providers`."""
     model: Annotated[str | None, Doors("--model, $OPENAGENTIC_SDK_MODEL, settings.json", toml=True)] = None
-    """The provider's name of the model; without a provider, "openai:gpt-4o" names both."""
+    """The model's name at the provider; without a provider, "openai:gpt-4o" names both."""
     api_key: Annotated[KeyOption | None, Doors("--api-key-env, and so in agents.toml")] = field(
         default=None, repr=False
     )
@@ -460,7 +460,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     """
 
     def __post_init__(self) -> None:
-        """Take over the groups' settings. Raises `OptionsError` for a setting given twice with different values."""
+        """Copy the groups' settings to this value's fields. Raises `OptionsError` for a setting with two values."""
         if not self.groups or _groups(self.groups) is not None:
             return
         for group in self.groups:
@@ -475,18 +475,18 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
         vars(self)["groups"] = ()
 
     def working_dir(self) -> Path:
-        """`cwd` as an absolute path."""
+        """Return `cwd` as an absolute path; the default is the process's."""
         return Path(self.cwd or working_dir()).expanduser().absolute()
 
     def project_root(self) -> Path:
-        """`project_dir` as an absolute path; the default is the repository that contains cwd, otherwise cwd."""
+        """Return `project_dir` as an absolute path; the default is the repository of `cwd`, otherwise `cwd`."""
         if self.project_dir:
             return Path(self.project_dir).expanduser().absolute()
         return Path(find_project_root(self.working_dir()))
 
 
 def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """Fill in the providers that the model and those of the agents name (`openai:gpt-4o`) where none is given.
+    """Fill in each missing provider, here and in the agents, that the name of the model includes (`openai:gpt-4o`).
 
     Raises `OptionsError`.
     """
@@ -497,7 +497,7 @@ def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
     }
     if (options.provider is not None or options.model is None) and not located_agents:
         return options
-    from .providers.named import find_model  # late: most options bring their provider
+    from .providers.named import find_model  # late: most options already have a provider
 
     provider, model = options.provider, options.model
     if provider is None and model is not None:

@@ -27,7 +27,7 @@ _SOURCES = ("path", "data", "url")
 
 
 def read_prompts(prompt: Prompt) -> Said | AsyncIterator[Said] | None:
-    """Check the prompt of a run. Raises `OptionsError` with the invalid part; an iterable raises it when it gets there."""
+    """Check the prompt of a run. Raises `OptionsError` with the invalid part; an iterable, when it reaches that prompt."""
     if prompt is None:
         return None
     return _each(prompt) if isinstance(prompt, AsyncIterable) else read_prompt(prompt)

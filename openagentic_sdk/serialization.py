@@ -21,7 +21,7 @@ from .events import EVENT_CLASSES, AnyEvent, Event, UnknownEvent
 from .ground.frozen import values_of
 from .ground.words import sendable
 
-# Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
+# Deeper values could be written here but not read back from a deeper stack: the JSON reader is recursive.
 MAX_DEPTH = 200
 ENVELOPE = ("seq", "ts", "parent_tool_use_id", "agent_name", "mac")
 
@@ -32,7 +32,7 @@ _JSON = (str, int, float, bool, list, dict, _NONE)
 _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Any": None,
     "str": (str,),
-    "StopReason": (str,),  # a word that this version does not know is kept as it is
+    "StopReason": (str,),  # a word unknown to this version is kept unchanged
     "StopReason | None": (str, _NONE),
     "Outcome": (str,),
     "Effect": (str,),
@@ -54,22 +54,22 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Sequence[Mapping[str, Any]] | None": (list, tuple, _NONE),
 }
 
-# What the lists among them contain.
+# The types of the elements of the lists among them.
 _ELEMENTS: Mapping[str, type] = {"Sequence[str]": str, "Sequence[Mapping[str, Any]]": dict}
 
 
 # Fields added to events that may already be signed: omitted while empty, or old digests would not match.
 _LATER = frozenset({"approver"})
 
-# The text of an event with a place for each value, and what makes the text of each value.
+# The text of an event with a placeholder for each value, and the encoders of the values.
 _LineForm = tuple[str, tuple[Callable[[Any], str], ...]]
 _MOST_LINES = 256
-# What a line of the log adds to an event.
+# The fields that a line of the log adds to an event.
 _LINE_FIELDS = ("v", "seq", "ts", "dur", "crc")
 
 
 class _Shape:
-    """The JSON layout of one event class, computed once. `plain` holds the usual type of each field."""
+    """The JSON layout of one event class, computed once. `plain` holds the usual types of each field."""
 
     def __init__(self, cls: type[AnyEvent]) -> None:
         own = [f for f in fields(cls) if f.name not in ENVELOPE]
@@ -102,14 +102,14 @@ def _shape(event_type: str) -> _Shape | None:
 
 
 def require_event(value: Event) -> Event:
-    """Return an event. Raises `InvalidEventError` for anything else, such as its JSON."""
+    """Return the value if it is an event. Raises `InvalidEventError` for anything else, such as an event's JSON."""
     if not isinstance(value, Event):
         raise InvalidEventError(f"an event is an object, as from event_from_dict(), not {value!r:.200}")
     return value
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """The event as a new dict: `type` first, then its fields, then the envelope fields that are not None."""
+    """Convert the event to a new dict: `type` first, then its fields, then the envelope fields that are not None."""
     require_event(event)
     if isinstance(event, UnknownEvent):
         return dict(event.data)
@@ -143,7 +143,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
 
 
 def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
-    """Build a usual event without its constructor, where reading a log spends most of its time; None for an unusual one."""
+    """Build a usual event without its constructor, which takes most of the time to read a log; None for an unusual one."""
     values, plain = dict(shape.defaults), shape.plain
     for name, value in data.items():
         kinds = plain.get(name)
@@ -183,7 +183,7 @@ def _without_misfits(shape: _Shape, data: Mapping[str, Any]) -> Mapping[str, Any
 
 def _check_kind(shape: _Shape, name: str, value: Any) -> None:
     accepted = shape.accepted[name]
-    # `bool` is a subclass of `int`: True is no number of tokens.
+    # `bool` is a subclass of `int`: True is not a number of tokens.
     is_bool, is_huge = value.__class__ is bool, value.__class__ is int and not -1e300 < value < 1e300
     if accepted is not None and (
         not isinstance(value, accepted) or (is_bool and bool not in accepted) or (is_huge and float in accepted)
@@ -216,7 +216,7 @@ def dumps_json(value: Any) -> str:
 
 
 def dumps_field(value: Any) -> str:
-    """The JSON of the value of an event's field. Raises like `dumps_json`, also for one that is nested too deeply."""
+    """Encode the value of an event's field. Raises like `dumps_json`, and for a value that is nested too deeply."""
     try:
         return _dumps_value(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -224,10 +224,10 @@ def dumps_field(value: Any) -> str:
 
 
 def dumps_time(ts: float) -> str:
-    """A time as JSON. Raises `InvalidEventError` for one that a reader would reject."""
+    """Encode a time. Raises `InvalidEventError` for one that a reader would reject."""
     if not (ts.__class__ is float or ts.__class__ is int) or not -1e300 < ts < 1e300:
         raise InvalidEventError(f"field 'ts' must be a number of seconds below 1e300, not this {type(ts).__name__}")
-    # The shortest text of a float is its JSON; a second run of the encoder would cost as much as an event's own.
+    # `repr` writes a float as JSON does; a second run of the encoder would cost as much as that for the event.
     return repr(ts)
 
 
@@ -240,7 +240,7 @@ def loads_json(text: str | bytes) -> Any:
     try:
         text = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
         return DECODER.decode(text)
-    except (ValueError, RecursionError, AttributeError) as error:  # an attribute that neither str nor bytes lacks
+    except (ValueError, RecursionError, AttributeError) as error:  # not text: it has no `decode`
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
 
@@ -254,14 +254,14 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
+# Created once: json.loads would build a new one for each call that rejects NaN.
 DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def json_encoder(**settings: Any) -> Callable[[Any], str]:
-    """The `encode` function of a `json.JSONEncoder` with these settings, created once.
+    """Return a function like `json.JSONEncoder(**settings).encode`, with its C encoder created once.
 
-    The encoder would otherwise create one per call, half of the cost of a usual event. A self-referential value raises
+    `encode` itself creates one per call, half of the cost of a usual event. A self-referential value raises
     `RecursionError`.
     """
     chunks = _chunks_of(json.JSONEncoder(**settings))
@@ -285,7 +285,7 @@ _quote = json.encoder.encode_basestring_ascii
 
 
 def dumps_fields(event: Event) -> str:
-    """The JSON of `event_to_dict` without its braces, `seq` and `ts`, for a line that adds these itself.
+    """Encode an event like `event_to_dict`, but without braces, `seq` and `ts`, for a line that adds these itself.
 
     Raises `InvalidEventError` for values that JSON cannot express or that a reader would reject: fields of the wrong type,
     and values nested too deeply.
@@ -310,7 +310,7 @@ def dumps_fields(event: Event) -> str:
 
 
 def _line(shape: _Shape, values: Sequence[Any]) -> _LineForm:
-    """The JSON of an event whose fields have these types, and the encoder of each field. Raises as above."""
+    """Build the text and encoders for events whose fields have these types. Raises like `dumps_fields`."""
     parts, encoders = [shape.head], []
     for name, value in zip(shape.written, values, strict=True):
         _check_kind(shape, name, value)
@@ -318,8 +318,8 @@ def _line(shape: _Shape, values: Sequence[Any]) -> _LineForm:
         parts.append("%s" if is_left_out else f',"{name}":%s')
         encoders.append({None: ""}.__getitem__ if is_left_out else _ENCODERS.get(value.__class__, _dumps_value))
     line, kinds = ("".join(parts), tuple(encoders)), tuple(map(type, values))
-    # Most events of a class have the same kinds of values: each line is worked out once. Rare kinds fill no memory, and the
-    # size of a whole number in the place of a float is checked each time.
+    # Most events of a class have the same kinds of values: each form is computed once. Rare kinds are not cached, to save
+    # memory; nor is a whole number in the place of a float, whose size must be checked each time.
     is_usual = all(kind is not int or int in shape.plain[n] for n, kind in zip(shape.written, kinds, strict=True))
     if is_usual and len(shape.lines) < _MOST_LINES and _ENCODERS.keys() >= set(kinds):
         shape.lines[kinds] = line
@@ -330,7 +330,7 @@ def _dumps_value(value: Any) -> str:
     if not value and value.__class__ is dict:
         return "{}"
     text = "".join(_chunks(value, 0))
-    if "[" in text or text.find("{", 1) >= 0:  # looking for a character costs far less than a count
+    if "[" in text or text.find("{", 1) >= 0:  # searching for a character costs far less than counting
         _check_depth(value, text, MAX_DEPTH - 1)
     return text
 
@@ -342,7 +342,7 @@ def _dumps_float(value: float) -> str:
 class EncodedEvents(list[Event]):
     """Events on their way into a log, each with the JSON from `dumps_fields`.
 
-    Signing needs that JSON before an event has its place in the log, and the store needs it again after: it is made once.
+    Signing needs that JSON before an event has its place in the log, and the store again afterwards; it is encoded once.
     """
 
     def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:
@@ -356,7 +356,7 @@ def encode_events(events: Sequence[Event]) -> Sequence[str]:
 
 
 def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
-    """Combine both into one batch."""
+    """Combine two batches into one."""
     return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
 
 
@@ -372,7 +372,7 @@ class WrittenList(list[Any]):
 
 
 def written(values: list[Any]) -> list[Any]:
-    """Attach its JSON to the list, reusing that of an equal earlier list; unchanged if it cannot be encoded."""
+    """Attach its JSON to the list, reusing that of an equal earlier list; return it unchanged if it cannot be encoded."""
     try:
         # Distinguishes 1 from True, and one order of keys from another; version 0 writes equal values alike.
         key = marshal.dumps(values, 0)
@@ -391,14 +391,14 @@ _MOST_WRITTEN = 16
 
 
 def dumps_canonical(value: Any) -> str:
-    """JSON with sorted keys for digests: ASCII, compact."""
+    """Encode a value for digests: JSON with sorted keys, ASCII, compact."""
     return value.canonical if value.__class__ is WrittenList else _canonical(value)
 
 
 _canonical = json_encoder(sort_keys=True, separators=(",", ":"))
 
 
-# What makes the text of a value of exactly this class; for the simple ones without the encoder's own price.
+# The encoder of values of exactly this class; those of simple ones avoid the overhead of the JSON encoder.
 _ENCODERS: Mapping[type, Callable[[Any], str]] = {
     _NONE: {None: "null"}.__getitem__,
     bool: {True: "true", False: "false"}.__getitem__,
@@ -413,7 +413,7 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
 
 
 def _dumps_unknown(event: UnknownEvent) -> str:
-    """The fields of an event of an unknown type, kept verbatim, without those that a line adds itself."""
+    """Encode the fields of an event of an unknown type verbatim, without those that a line adds itself."""
     if not isinstance(event.data.get("type"), str):
         raise InvalidEventError(f"the type of an event must be a string, not {event.data.get('type')!r}")
     data = {name: value for name, value in event.data.items() if name not in _LINE_FIELDS}
@@ -457,7 +457,7 @@ def nesting(value: Any) -> int:
 
 
 def dumps_event(event: Event) -> str:
-    """One line of JSON, without the newline."""
+    """Encode an event as one line of JSON, without the newline."""
     return dumps_json(event_to_dict(event))
 
 

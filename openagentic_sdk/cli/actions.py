@@ -1,4 +1,4 @@
-"""Shared parts of subcommands: actions, as in `sessions list`, which run over a store, and repeatable flags."""
+"""Shared parts of subcommands: actions, as in `sessions list`, flags, and running an action over a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .stored.stores import Progress, open_session_store
 
 
 class ActionList:
-    """The actions of one subcommand. `common` adds the flags of all of them, `settings` are arguments for argparse."""
+    """The actions of one subcommand. `common` adds flags to each of them; `settings` are arguments for argparse."""
 
     def __init__(
         self,

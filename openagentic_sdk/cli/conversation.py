@@ -27,14 +27,14 @@ MakeTurn = Callable[[Turns], Turn]
 
 
 class Chat:
-    """`make_turn` creates the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
+    """A conversation in `chat`. `make_turn` creates the turn that shows a prompt's run, `ask` asks the person a question."""
 
     def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: AskPerson, make_turn: MakeTurn) -> None:
         self.turns = Turns(replace(options, part="first"))
         self.screen = screen
         self.ask = ask
         self.turn: Turn | None = None
-        self.store_flag = ""  # of the command that continues
+        self.store_flag = ""  # for the command that continues it
         self._make_turn = make_turn
         self._is_open = False
 
@@ -49,7 +49,7 @@ class Chat:
 
     @property
     def store(self) -> SessionStore:
-        """The store of its sessions."""
+        """The store of the conversation's sessions."""
         store = self.turns.options.session_store
         assert isinstance(store, SessionStore), "build_options has opened it"
         return store
@@ -67,7 +67,7 @@ class Chat:
         self.session_id = session_id
 
     async def pick_up(self) -> None:
-        """Show the state of an old session; an open question must be answered before anything else is sent."""
+        """Show the end of a resumed session; an open question must be answered before anything else is sent."""
         if self.turns.options.resume is None and not self.turns.options.continue_last:
             return
         session_id = self.turns.options.resume or newest_session(self.store, str(self.turns.options.cwd))
@@ -78,7 +78,7 @@ class Chat:
             if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
                 printer.show(event)
         open_ones = open_questions(self.store, session_id, Seal(self.turns.options.key_file))
-        # Somebody may have answered meanwhile, whose call waits for a run.
+        # Some questions may have been answered meanwhile; their calls wait for a run.
         answered_ids = {
             record.use.tool_use_id for record in view.open_calls() if view.has_answer(record.use.tool_use_id)
         }
@@ -110,11 +110,11 @@ class Chat:
             raise Stopped(turn.stopped_by)
 
     async def end(self, reason: str = "prompt_input_exit") -> list[Event]:
-        """Run its session_end hooks."""
+        """Run the session_end hooks of the current session; return their events."""
         return await self.turns.end_conversation(reason)
 
     async def close(self) -> None:
-        """Run its session_end hooks, and release its tool servers."""
+        """Run the session_end hooks of the current session, and release the tool servers."""
         await self.end()
         await self.turns.close()
 

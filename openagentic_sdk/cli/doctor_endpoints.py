@@ -17,7 +17,7 @@ _GOOGLE = ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
 
 
 def endpoint_lines(environ: Mapping[str, str]) -> Iterator[str]:
-    """One line for each provider with any configuration: what is set, or what is missing. No key is shown."""
+    """Yield one line for each provider with any configuration: what is set, or what is missing. No key is shown."""
     for name, variable in _KEYS.items():
         if environ.get(variable, "").strip():
             yield f"{name}: ${variable} is set"

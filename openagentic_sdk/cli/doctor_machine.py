@@ -47,7 +47,7 @@ def sandbox_advice(around: Surroundings) -> str | None:
 
 
 def as_json(around: Surroundings) -> dict[str, Any]:
-    """Keys `sandbox`, `project` and `prices`."""
+    """The report as JSON, with the keys `sandbox`, `project` and `prices`."""
     rungs = [{"name": name, "works": works, "detail": detail} for name, works, detail in around.sandbox.rungs()]
     project = {
         "root": around.project.root,
@@ -60,7 +60,7 @@ def as_json(around: Surroundings) -> dict[str, Any]:
 
 
 def shown_lines(screen: Screen, around: Surroundings) -> Iterator[str]:
-    """The report on the machine and the project, line by line for people."""
+    """Yield the report on the machine and the project, line by line, for people."""
     yield f"sandbox for Bash on this machine: {around.sandbox.level}"
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")

@@ -16,7 +16,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = json.loads(read_packaged(__spec__, "exam
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Wraps paragraphs, and leaves lines that begin with blanks unchanged."""
+    """A formatter that wraps paragraphs, except those that contain indented lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = text.split("\n\n")

@@ -11,7 +11,9 @@ _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 @frozen
 class Finding:
-    """One checked item. `works` is `None` if it depends on other things; `advice` is the remedy."""
+    """One checked item. `works` is `None` if it depends on other things; `advice` is the remedy. `needed`
+    is true if an agent cannot run without it.
+    """
 
     name: str
     works: bool | None

@@ -128,7 +128,7 @@ def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True
 
 
 def tcp_port(text: str) -> int:
-    """The number of a TCP port, 0 for a free one."""
+    """Parse the number of a TCP port; 0 stands for a free one."""
     number = int(text)
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {number}")
@@ -136,7 +136,7 @@ def tcp_port(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A positive integer, no larger than every store accepts."""
+    """Parse a positive integer that every store accepts."""
     number = int(text)
     if not 1 <= number <= 10**15:
         raise argparse.ArgumentTypeError(f"must be from 1 to 10 ** 15, not {number}")
@@ -144,7 +144,7 @@ def positive(text: str) -> int:
 
 
 def _signers() -> list[Signer]:
-    from ..parts.record.signers import InstallationKey  # starts other programs, which few runs need
+    from ..parts.record.signers import InstallationKey  # late: it runs other programs, which few runs need
 
     return [InstallationKey()]
 
@@ -152,7 +152,7 @@ def _signers() -> list[Signer]:
 def build_options(
     args: argparse.Namespace, gate: PermissionGate, store: SessionStore | None = None
 ) -> OpenAgenticOptions:
-    """The options configured by the flags. Raises `OptionsError` with a sentence that names the flag to set."""
+    """Build the options that the flags configure. Raises an `OptionsError` that names the flag to set."""
     cwd = Path(args.cwd or working_dir()).expanduser().absolute()
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is not a folder: name one that exists")
@@ -160,7 +160,7 @@ def build_options(
     names = tuple(name.strip() for name in args.setting_sources.split(",") if name.strip() and name.strip() != "none")
     wrong = [name for name in names if name not in SETTING_SOURCES]
     if wrong:
-        raise OptionsError(f"--setting-sources takes user, project, local and none, not {wrong[0]!r}")
+        raise OptionsError(f"--setting-sources accepts user, project, local and none, not {wrong[0]!r}")
     return OpenAgenticOptions(
         provider=build_provider(args),
         model=find_model(args),
@@ -198,7 +198,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def build_provider(args: argparse.Namespace) -> Provider:
-    """The provider in the flags, with retries for temporary failures of an endpoint. Raises `OptionsError`."""
+    """Build the provider that the flags select, with retries for temporary failures. Raises `OptionsError`."""
     if args.script:
         from ..testing.scripted import ScriptedProvider
 
@@ -231,7 +231,7 @@ def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
 
 
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:
-    """The prompt with its files: `attached`, and `@path` in a `typed` text.
+    """Return the prompt with its files: `attached`, and `@path` in a `typed` text.
 
     Mentions are paths relative to `cwd`. One that names no file stays plain text; text from a pipe is not searched. Raises
     `OptionsError` for an attached file that does not exist.
@@ -251,7 +251,7 @@ def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool
 
 
 def text_or_file(value: str, flag: str) -> str:
-    """The text of a flag, or of the file that it names. Raises `OptionsError` for a file that cannot be read."""
+    """Return the text of a flag, or of the file that it names. Raises `OptionsError` for a file that cannot be read."""
     try:
         if not os.path.isfile(value):  # unlike a Path's, false for a text that is too long to be a path
             return value

@@ -57,7 +57,7 @@ def add_rules(actions: ActionList) -> None:
         "--run", type=float, metavar="USD", help="budget: the most that one run may cost (default: a tenth of it)"
     )
     stats = actions.add("stats", _stats, "print the figures of all hosts, as text for Prometheus and the like")
-    stats.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+    stats.add_argument("--tenant", metavar="NAME", help="only those of this tenant")
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run_wishes(args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments for `Fleet.enqueue` and `Fleet.schedule` in these flags."""
+    """The arguments for `Fleet.enqueue` and `Fleet.schedule` that these flags give."""
     return {name: getattr(args, name) for name in ("queue", "priority", "tenant", "workspace", "max_attempts")}
 
 

@@ -15,7 +15,7 @@ from ..parts.project.settings_write import LOCAL_SETTINGS, add_allow_rule
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:
-    """A function that saves a rule and returns its location; None if the run does not read those settings."""
+    """Create a function that saves a rule and reports to `tell`; None if the run does not read the local settings."""
     if "local" not in [name.strip() for name in args.setting_sources.split(",")]:
         return None
     root = find_project_root(Path(args.cwd or working_dir()).expanduser().absolute())
@@ -41,4 +41,4 @@ def keep_in_project(root: str, rule: str) -> str:
     if was_trusted and is_new:
         store.remember(root, "trusted", digest=store.look_up(root).digest)
     note = "" if was_trusted else "; it applies in later sessions once the project is trusted"
-    return f"{'kept' if is_new else 'known already'} in {os.path.join(root, LOCAL_SETTINGS)}: {rule}{note}"
+    return f"{'kept' if is_new else 'already'} in {os.path.join(root, LOCAL_SETTINGS)}: {rule}{note}"

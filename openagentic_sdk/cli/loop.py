@@ -1,4 +1,4 @@
-"""The event loop of a command: it is created only if its files can be opened, and Ctrl-C does not interrupt its end."""
+"""A command's event loop: created only if its file descriptors can be opened; Ctrl-C does not interrupt its shutdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..ground.signals import handled_signals
 
 _Answer = TypeVar("_Answer")
-# A loop has a selector and a pair of sockets, and needs one more file to do anything.
+# A loop has a selector and a pair of sockets, and needs one more file descriptor to do anything.
 _PIPES = 2
 
 
@@ -23,18 +23,18 @@ def run_async(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
         with event_loop() as runner:
             return runner.run(coroutine)
     finally:
-        coroutine.close()  # if it never began, Python would complain about it
+        coroutine.close()  # if it never began, Python would warn about it
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report a failure that nobody waits for, but no second Ctrl-C, which has also ended the loop."""
+    """Report an error that nobody awaits, except that of a second Ctrl-C, which has also ended the loop."""
     if not isinstance(context.get("exception"), KeyboardInterrupt | SystemExit):
         loop.default_exception_handler(context)
 
 
 @contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
-    """A runner that is closed at the end; Ctrl-C then ends the command after that, and twice at once."""
+    """Provide a runner and close it at the end; a Ctrl-C meanwhile takes effect once it is closed, a second one at once."""
     opened = list[int]()
     try:
         for _ in range(_PIPES):  # asyncio prints a traceback if its own attempt fails halfway

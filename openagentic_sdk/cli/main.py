@@ -1,7 +1,7 @@
 """Find the subcommand, run it, and convert any error to one sentence and an exit code.
 
-A subcommand is a module of `commands` with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of them,
-so that `--help` answers at once.
+A subcommand is a module of `commands` with `add_parser(subparsers)` and `run(args) -> int`. The list of subcommands imports
+none of them, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _EPILOG = f"exit codes: {', '.join(f'{code} {text}' for code, text in MEANINGS.i
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code.
 
-    SIGTERM and SIGHUP end a command that does not handle them itself as Ctrl-C does, so that no unfinished file stays; a
-    second one ends the process at once.
+    If a command does not handle SIGTERM and SIGHUP itself, they end it like Ctrl-C, so that no unfinished file remains; a
+    second signal ends the process at once.
     """
     stops: list[int] = []
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
 
     def prepare_repeat() -> int:
-        """The signal that interrupts this command once more."""
+        """Reinstall the handler of the signal that stopped this command; return the signal to send again."""
         if stops:
             signal.signal(stops[0], interrupt)
         return stops[0] if stops else signal.SIGINT
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    if stops and code in (INTERRUPTED, FAILED):  # it fails if the terminal has gone, too
+    if stops and code in (INTERRUPTED, FAILED):  # it also fails if the terminal has gone
         code = _complain(f"stopped by {signal.Signals(stops[0]).name}", 128 + stops[0])
     if (error := flush_or_discard(sys.stdout)) is not None:
         code = code or _fail(error)
@@ -72,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _repeated_interrupts(prepare_repeat: Callable[[], int]) -> Iterator[None]:
-    """Send an interrupt again that Python dropped, because it came while a generator or another object was released."""
+    """During the block, resend an interrupt that Python drops because an object, such as a generator, is being released."""
     is_over = False
 
     def repeat(number: int) -> None:
-        time.sleep(_MOMENT_S)  # until the hook has ended, which would drop it, too
+        time.sleep(_MOMENT_S)  # until the hook has ended, which would also drop it
         if not is_over:
             send_to_main_thread(number)
 
@@ -126,13 +126,13 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(USAGE, f"{usage}{self.prog}: error: {text}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        if file is sys.stdout:  # argparse would ignore that it cannot be written
+        if file is sys.stdout:  # argparse would ignore a failed write
             file.write(message)
         else:
             super()._print_message(message, file)
 
     def _parser_of(self, words: Sequence[str]) -> argparse.ArgumentParser:
-        """The parser of the command and action that the words choose."""
+        """The parser of the command and action that the words select."""
         parser: argparse.ArgumentParser = self
         for word in words:
             choices = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
@@ -147,7 +147,7 @@ _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
-    """The subcommand and its arguments. Raises `SystemExit` for help and for wrong usage."""
+    """Parse the command line; return the subcommand and its arguments. Raises `SystemExit` for help and for wrong usage."""
     argv = argv[1:] if len(argv) > 1 and argv[0] == ADMIN and argv[1] in COMMANDS else argv
     name = argv[0] if argv and argv[0] in COMMANDS else None
     command = load_command(name) if name else None
@@ -158,7 +158,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     if command is not None:
-        command.add_parser(subparsers)  # alone: to set up the parsers of the others takes longer than many a command
+        command.add_parser(subparsers)  # alone: setting up the other parsers takes longer than many commands
     for other, summary in COMMANDS.items() if command is None else ():
         if (other in FIRST_COMMANDS) is is_admin:
             subparsers.add_parser(other, add_help=False)  # known, and not listed here
@@ -181,7 +181,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
 
 
 def _run(argv: Sequence[str]) -> int:
-    # A character that the terminal's encoding lacks must not end a run, nor a byte that is none in it.
+    # A character that the terminal's encoding lacks must not end a run, nor a byte that is invalid in it.
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program lack it
         if reconfigure is not None:
@@ -211,7 +211,7 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 
 
 def _fail(error: OSError) -> int:
-    """Report an error of a file or of the output, whose errors name no file; silent if its reader has gone."""
+    """Report an error of a file or of the output, whose errors name no file; print nothing if its reader has gone."""
     if isinstance(error, BrokenPipeError):
         return FAILED
     where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")
@@ -226,7 +226,7 @@ def _fail(error: OSError) -> int:
 
 
 def _way_out(error: BaseException | None) -> str:
-    """How to raise the limit of open files, if that is what caused the error, and it does not state this itself."""
+    """Advice to raise the limit of open files if it caused the error, whose message does not give it; otherwise empty."""
     if "(ulimit -n)" in str(error):
         return ""
     while error is not None and not (isinstance(error, OSError) and error.errno == errno.EMFILE):
@@ -240,6 +240,6 @@ def _way_out(error: BaseException | None) -> str:
 
 
 def _complain(error: object, code: int) -> int:
-    with suppress(OSError):  # nobody can be told
+    with suppress(OSError):  # there is nowhere to report it
         print(f"openagentic-sdk: {printable(str(error))}", file=sys.stderr, flush=True)
     return code

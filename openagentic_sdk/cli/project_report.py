@@ -39,7 +39,7 @@ from ..skills.render import fill_variables
 from ..skills.text_commands import Draft, draft_of
 from .finding import Finding
 
-# What a matcher of an event without a tool may be here.
+# The values that a matcher of an event without a tool can match here.
 _MATCHES: Mapping[str, tuple[str, ...]] = {
     "SessionStart": ("startup", "resume", "compact"),
     "PreCompact": ("manual", "auto"),
@@ -60,9 +60,9 @@ class ProjectReport:
 
 
 def look_at(options: OpenAgenticOptions) -> Look:
-    """Read a project and build its agent; nothing of it is run, and no server is started."""
+    """Read a project and build its agent, without running any of its code or starting a server."""
     project = open_project(options)
-    # Whoever answers is not asked anything here.
+    # Nothing is sent to this endpoint.
     provider = OpenAICompatibleProvider(base_url="http://127.0.0.1:9/v1", api_key="none")
     agent = build_agent(replace(options, provider=provider, model=_model(project), session_store="memory:"))
     return Look(project, agent)
@@ -102,7 +102,7 @@ class Look:
     # --- hooks
 
     def hook(self, hook: CommandHook) -> Finding:
-        """Whether a hook ever runs, and whether its program exists."""
+        """Check whether a hook ever runs, and whether its program exists."""
         line = on_one_line(" ".join((hook.command, *(hook.args or ()))), 120)
         name = f"{hook.event} {hook.matcher}".strip() + (f" if {hook.condition}" if hook.condition else "")
         reason, advice = self._why_never_run(hook)
@@ -141,7 +141,7 @@ class Look:
         return f"no tool matches its matcher {matcher!r}", advice
 
     def _missing(self, hook: CommandHook) -> str:
-        """A missing program or script of a hook."""
+        """The program or script of a hook that does not exist; empty if none is missing."""
         root = hook.root or os.path.realpath(hook.folder or self.project.root)
         values = {"CLAUDE_PROJECT_DIR": self.project.root, "CLAUDE_PLUGIN_ROOT": hook.root}
         line = " ".join((hook.command, *(hook.args or ())))
@@ -160,7 +160,7 @@ class Look:
     # --- agents
 
     def agent_file(self, file: AgentFile) -> Finding:
-        """The model and the tools of an agent."""
+        """Check the model and the tools of an agent."""
         names = self.project.settings.model_names
         word = unmapped_model(file.model, names)
         try:
@@ -175,7 +175,7 @@ class Look:
         listed_tools = dict.fromkeys(rule.partition("(")[0].strip() for rule in file.tools)
         unknown = [tool for tool in listed_tools if tool.isalnum() and tool not in tool_names]
         if listed_tools and len(unknown) == len(listed_tools):
-            return Finding(file.name, False, f"is refused: it has no tool, as {', '.join(unknown)} are not here")
+            return Finding(file.name, False, f"is refused: none of its tools exists here ({', '.join(unknown)})")
         parts = [f"runs on {model}"]
         parts += [f"asks for {word!r}"] if word is not None else []
         parts += [f"without {', '.join(unknown)}"] if unknown else []
@@ -185,7 +185,7 @@ class Look:
     # --- commands in text
 
     def texts(self) -> Iterator[Finding]:
-        """What happens to the commands in the text of commands and skills, once they are enabled."""
+        """Yield what would happen to the commands in the text of commands and skills if they were enabled."""
         findings = list(self._texts())
         if findings and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
@@ -240,7 +240,7 @@ class Look:
     # --- servers, rules, words
 
     def servers(self) -> Iterator[Finding]:
-        """Each MCP server once."""
+        """Yield a finding for each MCP server."""
         configured = configured_servers(self.project)
         for one in configured.found if configured is not None else ():
             if one.state == "ready":
@@ -252,7 +252,7 @@ class Look:
                 yield Finding(one.entry.name, False, f"does not start: {reason} ({one.entry.source})", advice)
 
     def rules(self) -> Iterator[Finding]:
-        """Rules that match nothing, and invalid ones."""
+        """Yield a finding for each rule that is invalid or matches nothing."""
         project = self.project
         rules = rules_of_settings(project.settings, project.root, project.cwd)
         for note in grouped(rules.diagnostics):
@@ -266,7 +266,7 @@ class Look:
                 yield Finding(rule.text, False, f"matches nothing: {reason} ({_place(by_text, rule)})", advice)
 
     def findings(self) -> Iterator[Finding]:
-        """Words without effect here, and what was ignored."""
+        """Yield the other findings: words without effect here, and what was ignored."""
         seen = ("rule-not-understood", "hook", "mcp-server", "mcp-pending")
         notes = [note for note in project_findings(self.project) if note.code not in seen]
         for note in grouped(note for note in notes if note.code != UNDOCUMENTED):
@@ -322,7 +322,7 @@ def _matches(matcher: str, name: str) -> bool:
 
 
 def matches_nothing(rule: Rule, tools: Sequence[str]) -> tuple[str, str]:
-    """The reason why a rule never applies, and what to write instead."""
+    """The reason why a rule never applies, and what to write instead; both empty if it can apply."""
     row = row_of("tool", rule.tool)
     if row is not None and row.state == "no":
         return f"no tool is called {rule.tool} here", "remove it, or write it for a tool that exists here"

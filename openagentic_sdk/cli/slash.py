@@ -37,7 +37,7 @@ class Leave(Exception):
 
 
 class SlashCommands:
-    """The commands of one conversation. `run` returns whether a line was one of them."""
+    """The slash commands of one conversation."""
 
     def __init__(self, conversation: Chat, outputs: CallOutputs) -> None:
         self._conversation = conversation
@@ -125,7 +125,7 @@ class SlashCommands:
         show_file_changes(conversation.store, self._session(), as_json=False, screen=conversation.screen)
 
     async def _undo(self, rest: str) -> None:
-        """Undo the newest turns, and their files after showing what would change."""
+        """Show what would change, then undo the newest turns, with or without their file changes, as the person chooses."""
         conversation, session_id = self._conversation, self._session()
         turns = _number(rest or "1")
         if not turns:
@@ -195,21 +195,21 @@ class SlashCommands:
 
 
 COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]] = {
-    "/help": (SlashCommands._help, "this list"),
+    "/help": (SlashCommands._help, "show this list"),
     "/clear": (SlashCommands._clear, "begin a new session"),
     "/compact": (SlashCommands._compact, "summarize the older part of the conversation"),
     "/model": (SlashCommands._model, "show the model, or switch to another: /model NAME"),
     "/mode": (SlashCommands._mode, "show the permission mode, or change it: /mode acceptEdits"),
     "/permissions": (SlashCommands._permissions, "show the mode and the rules in force"),
-    "/context": (SlashCommands._context, "how full the model's window is, and what a compaction would drop"),
-    "/cost": (SlashCommands._cost, "turns, tokens and cost of this session"),
+    "/context": (SlashCommands._context, "show how full the model's window is, and what a compaction would drop"),
+    "/cost": (SlashCommands._cost, "show the turns, tokens and cost of this session"),
     "/diff": (SlashCommands._diff, "show which files this session changed"),
     "/undo": (SlashCommands._undo, "undo the newest turn, with its files: /undo 2 for two turns"),
     "/resume": (SlashCommands._resume, "continue another session of this folder"),
     "/fork": (SlashCommands._fork, "continue in a copy of this session"),
-    "/show": (SlashCommands._show, "the whole output of a call: /show 3"),
+    "/show": (SlashCommands._show, "show the whole output of a call: /show 3"),
     "/export": (SlashCommands._export, "write the conversation as Markdown: /export FILE"),
-    "/quit": (SlashCommands._quit, "leave; the session stays"),
+    "/quit": (SlashCommands._quit, "leave; the session is kept"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The standard streams of a process: one that is closed at its start, and one whose reader leaves."""
+"""The standard streams of a process, even if one was closed before its start, or its reader has gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             access = os.O_WRONLY if name == "stderr" else os.O_RDONLY
-            # Without a `with`: for as long as the process lives.
+            # Without a `with`: it stays open as long as the process lives.
             setattr(sys, name, open(os.open(os.devnull, access), mode, encoding="utf-8"))  # noqa: SIM115
         elif sys.platform != "win32":
             with suppress(OSError, ValueError, AttributeError):  # a stream of an embedding program may have no file
@@ -35,7 +35,7 @@ def open_streams() -> None:
 
 
 def read_stdin() -> str:
-    """All of standard input. Raises `OptionsError` if it is too long."""
+    """Read all of standard input. Raises `OptionsError` if it is too long."""
     text = sys.stdin.read(MAX_INPUT_CHARS + 1)
     if len(text) > MAX_INPUT_CHARS:
         raise OptionsError(
@@ -45,7 +45,7 @@ def read_stdin() -> str:
 
 
 def flush_or_discard(stream: TextIO) -> OSError | None:
-    """Write what a stream still holds; return the error if that fails.
+    """Flush a stream; return the error if that fails.
 
     A stream that fails is then connected to the null device, so that the interpreter's last flush does not complain.
     """
@@ -59,7 +59,7 @@ def flush_or_discard(stream: TextIO) -> OSError | None:
 
 
 class ServiceNotes:
-    """What a service prints on stdout beside its work, which an output that cannot be written must not end."""
+    """The notes that a service prints on stdout; a failed write must not end the service."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
@@ -67,7 +67,7 @@ class ServiceNotes:
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Write what the block prints, and keep the error if that fails."""
+        """Flush what the block prints, and keep the error for `check` if writing fails."""
         try:
             yield
             sys.stdout.flush()
@@ -77,7 +77,7 @@ class ServiceNotes:
     def check(self) -> None:
         """Raise the error of an output that somebody will read, such as a file on a full disk.
 
-        A reader that has gone, a stdout that was closed at the start and a terminal that was closed miss nothing.
+        Nothing is raised if nobody would read the output: the reader has gone, or stdout or its terminal was closed.
         """
         error = flush_or_discard(sys.stdout) or self._error
         unread = {errno.EPIPE, errno.EBADF, *((errno.EIO,) if self._is_terminal else ())}
@@ -86,7 +86,7 @@ class ServiceNotes:
 
 
 def restore_terminal(terminal: int, mode: list[Any], marks: bytes = b"") -> None:
-    """Give a terminal back in this mode, after these codes; do nothing if it is gone or the shell has it already."""
+    """Write these codes to a terminal and set its mode; do nothing if it is gone or the shell already controls it."""
     import termios  # here: Windows has none, and no such terminals
 
     with suppress(OSError, termios.error):
@@ -97,7 +97,7 @@ def restore_terminal(terminal: int, mode: list[Any], marks: bytes = b"") -> None
 
 @contextmanager
 def kept_terminal() -> Iterator[None]:
-    """Restore the mode of the terminal at stdin before a signal ends the process: Python's line editor changes it."""
+    """If a signal ends the process during the block, restore stdin's terminal mode, which Python's line editor changes."""
     if not sys.stdin.isatty() or sys.platform == "win32":
         yield
         return

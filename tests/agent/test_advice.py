@@ -173,7 +173,7 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
         "hooks must be a HookEngine(...), or a mapping of points to lists of functions",
     ),
     (lambda: scripted(handoffs=scripted(name="b")), "handoffs must be a list of agents, not Agent("),
-    (lambda: scripted(handoffs=[scripted()]), "is not an agent with a name"),
+    (lambda: scripted(handoffs=[scripted()]), "must be an Agent whose name is a valid identifier"),
     (lambda: scripted(deps=Shop()), "deps must be the class of the value that run(deps=...) gets, not Shop("),
     (lambda: scripted(name=3), "name must be a string that is not empty, or None, not 3"),
     (lambda: Agent("m", options={}), "options must be OpenAgenticOptions(...), not {}"),  # type: ignore[arg-type]
@@ -183,7 +183,10 @@ WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
         lambda: check_options(OpenAgenticOptions(tools=[look_up])),
         "write @tool above the function, or pass it to an Agent",
     ),
-    (lambda: check_options(OpenAgenticOptions(tools=["Read"])), "without this setting, the built-in tools are there"),
+    (
+        lambda: check_options(OpenAgenticOptions(tools=["Read"])),
+        "without this setting, the built-in tools are available",
+    ),
     (
         lambda: check_options(hooked(HookMatcher("h", "Bash"))),
         "hooks.pre_tool_use['h'].hook must be a callable, not None",

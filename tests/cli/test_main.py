@@ -726,7 +726,7 @@ class Interrupting(CommandCase):
             loop = runner.get_loop()
             self.assertEqual(Turn(Turns(options), ResultPrinter(None)).play(runner, "hi"), OK)
         self.assertEqual(set(was_shown), {True})
-        self.assertEqual(err.getvalue(), "reading the session, which is long, or its store is slow (Ctrl-C ends)\n")
+        self.assertEqual(err.getvalue(), "reading the session: its log is long or its store is slow (Ctrl-C to stop)\n")
 
     def test_a_run_whose_result_is_recorded_when_a_signal_comes_shows_it_and_ends_with_its_code(self) -> None:
         class LateSignal(FileSessionStore):

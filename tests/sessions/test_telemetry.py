@@ -439,7 +439,7 @@ class Export(unittest.TestCase):
         self.assertEqual(collector.taken, [])
         collector.answers[:] = [(200, {}, b"")]
         paths = traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
-        self.assertEqual(paths, [f"{url} takes them as protobuf"])
+        self.assertEqual(paths, [f"{url} accepts them as protobuf"])
         self.assertIn("gRPC", traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})[0])
         self.assertEqual(traces_of({}), [])
 

@@ -18,7 +18,7 @@ from ..output.terminal import Screen
 
 _MAIN = "import sys\n\nfrom openagentic_sdk.__main__ import main\n\nsys.exit(main())\n"
 _SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
-# A zip has no earlier time.
+# A zip file cannot store an earlier time.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def write_bundle(target: Path) -> int:
     """Write the zipapp; return its size in bytes. Raises `OptionsError` if this package is itself in a zip.
 
-    It contains no docstrings and few comments, which are a quarter of the size; lines keep their numbers, so that
+    The bundle has no docstrings and few comments, which are a quarter of the size; lines keep their numbers, so that
     tracebacks name the right ones.
     """
     package = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def write_bundle(target: Path) -> int:
 
 
 def without_docstrings(source: str) -> str:
-    """The same program without docstrings and most comments, with every line in its place."""
+    """Remove docstrings and most comments from a program, with every line kept in its place."""
     lines = source.splitlines(keepends=True)
     holders: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [ast.parse(source)]
     for holder in holders:
@@ -71,7 +71,7 @@ def without_docstrings(source: str) -> str:
             indent = lines[first].encode()[: docstring.col_offset].decode()
             lines[first:last] = [indent + '""\n', *["\n"] * (last - first - 1)]
     bare = "".join(lines)
-    # Where a text goes over several lines, one of its lines may only look like a comment.
+    # If a string spans several lines, one of its lines may only look like a comment.
     has_long_text = '"""' in bare or "'''" in bare or "\\\n" in bare
     return bare if has_long_text else re.sub(r"""(?m)^[ ]*#.*$|[ ]+#[^"'\n]*$""", "", bare)
 

@@ -126,7 +126,7 @@ class _LineChat:
         return OK
 
     def _until_interrupted(self, runner: asyncio.Runner, act: Callable[[], Any]) -> None:
-        """Show a turn. A second Ctrl-C, or one at a question, leaves it; the events it still wrote are shown."""
+        """Show a turn. A second Ctrl-C, or one at a question, leaves it; then show the events that it still wrote."""
         try:
             runner.run(act())
         except KeyboardInterrupt:
@@ -154,7 +154,7 @@ def _read_prompt(screen: Screen) -> str | None:
         if line is None:
             screen.write("\n")
             return None
-        if not sys.stdin.isatty():  # what comes from a pipe is not echoed
+        if not sys.stdin.isatty():  # piped input is not echoed
             screen.write(line + "\n")
         lines.append(line.removesuffix("\\"))
         if not line.endswith("\\"):
@@ -224,7 +224,7 @@ class _LiveChat:
                     await self._turn(partial(conversation.take_turn, prompt), commands)
 
     async def _turn(self, act: Callable[[], Any], commands: SlashCommands) -> None:
-        """Show a turn; lines typed during it go to the run, and slash commands to the chat."""
+        """Show a turn; lines typed during it are sent to the run, except `/show`, which prints at once."""
         console = self._console
 
         def steer(line: str) -> None:

@@ -52,13 +52,13 @@ def _whole_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="openagentic-sdk")
     subparsers = parser.add_subparsers()
     for name in COMMANDS:
-        with suppress(RoomMissingError):  # what cannot run here is not offered
+        with suppress(RoomMissingError):  # commands that cannot run here are not offered
             load_command(name).add_parser(subparsers)
     return parser
 
 
 def _walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Each command by its path (`/sessions/list`), with the actions, flags and choices that may follow."""
+    """Yield each command by its path (`/sessions/list`), with the actions, flags and choices that may follow."""
     words: list[str] = []
     below: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:

@@ -19,6 +19,7 @@ from ...evals.suite import Suite, load_suite
 from ...events import EvalFinished, EvalStarted
 from ...ground.system import working_dir
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...sessions.base import SessionStore
 from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
@@ -70,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
     count = {"show": 1, "compare": 2}.get(args.suite, 0)
     if len(args.ids) != count:
-        raise OptionsError(f"`eval {args.suite}` takes {count} ids, not {len(args.ids)}: `eval --help` shows the forms")
+        raise OptionsError(
+            f"`eval {args.suite}` accepts {plural(count, 'id')}, not {len(args.ids)}: `eval --help` shows the forms"
+        )
     if args.suite == "compare":
         (a, variant_a), (b, variant_b) = (_eval_and_variant(store, text) for text in args.ids)
         reports = _read(store, a), _read(store, b)
@@ -130,7 +133,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _unfinished(store: SessionStore, name: str, suite: str) -> str:
-    """The id of the eval to continue."""
+    """Find the id of the eval to continue. Raises `OptionsError` if none was interrupted."""
     if name != NEWEST:
         return find_session(store, name)
     for row in store.list_session_summaries():
@@ -147,7 +150,7 @@ def _read(store: SessionStore, session_id: str) -> EvalReport:
 
 
 class _EvalProgress:
-    """One row at the bottom of a terminal; nothing elsewhere."""
+    """The progress of an eval: one row at the bottom of a terminal, and nothing if there is none."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr)

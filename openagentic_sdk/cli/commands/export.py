@@ -1,4 +1,4 @@
-"""`openagentic-sdk export ID`: a session in another program's format, with secrets masked on request."""
+"""`openagentic-sdk export ID`: a session in another program's format, with secrets masked by default."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--no-redact", action="store_true", help="do not mask keys, tokens and secrets of this environment"
     )
-    add_list_flag(parser, "--mask", metavar="REGEX", help="also mask matches of this")
+    add_list_flag(parser, "--mask", metavar="REGEX", help="also mask matches of this pattern")
     add_store_flag(parser)
 
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Callable[[str], str] | None:
-    """The function that masks a text; None if nothing is masked. Raises `OptionsError` for an invalid pattern."""
+    """Create the function that masks a text; None if nothing is masked. Raises `OptionsError` for an invalid pattern."""
     own = []
     for pattern in patterns:
         try:

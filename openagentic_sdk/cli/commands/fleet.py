@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     def add_common(action: argparse.ArgumentParser) -> None:
         action.set_defaults(agents=None)
         add_store_flag(action)
-        action.add_argument("--json", action="store_true", help="one JSON object per line")
+        action.add_argument("--json", action="store_true", help="print one JSON object per line")
 
     actions = ActionList(parser, add_common)
     enqueue = actions.add("enqueue", _enqueue, "enqueue a run and print its number")
@@ -168,7 +168,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
 
     def end(number: int) -> None:
         if worker.is_draining:
-            os._exit(128 + number)  # nothing is lost: leases run out, and other workers go on
+            os._exit(128 + number)  # nothing is lost: leases expire, and other workers continue
         worker.drain()
         with suppress(OSError):  # after SIGHUP the terminal may be gone
             print("shutting down: runs finish their step; a second signal ends at once", file=sys.stderr, flush=True)

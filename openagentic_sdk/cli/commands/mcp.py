@@ -1,4 +1,4 @@
-"""`openagentic-sdk mcp ...`: the MCP servers of this folder and user, and this agent as a server."""
+"""`openagentic-sdk mcp ...`: the MCP servers of this folder and user, and named agents as a server."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _leave_lines(action: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Passes the words after `--` through unchanged, and also accepts flags after the first words."""
+    """A parser that keeps the words after `--` unchanged, and also accepts flags after the first words."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if needed := self.get_default("needs"):

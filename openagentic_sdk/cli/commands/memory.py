@@ -68,7 +68,7 @@ def _folders(args: argparse.Namespace) -> dict[str, MemoryFolder]:
 
 
 def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
-    """The notes, or those at and below a path. Raises `OptionsError` if there are none."""
+    """All notes, or those at and below a path. Raises `OptionsError` for a path without notes."""
     entries = [entry for folder in _folders(args).values() for entry in folder.entries().values()]
     if path is None:
         return entries
@@ -131,7 +131,7 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _events(store: SessionStore, write: Write) -> Sequence[Event]:
-    """The events of the session that wrote it; empty if it no longer exists."""
+    """The events of the session that wrote a note; empty if it no longer exists or is damaged."""
     try:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:

@@ -74,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:
-    """Add `[SESSIONS...] [--since WHEN]`."""
+    """Add the arguments `[SESSION...] [--since WHEN]`."""
     parser.add_argument(
         "sessions", nargs="*", metavar="SESSION", help=f"{ID_HELP} (default: all, those of subagents too)"
     )
@@ -95,9 +95,9 @@ def stored_calls(
     foreign: list[str] | None = None,
     label_rules: Sequence[LabelRule] | None = None,
 ) -> Iterator[RecordedCall]:
-    """The calls of these sessions, or of all; unreadable ones are named in `unreadable`. With a list `foreign`, calls whose
-    decision this installation did not sign are excluded, and their sessions named there. `label_rules`, if given, replace
-    the label rules that were in force.
+    """Yield the calls of these sessions, or of all sessions, and add the unreadable ones to `unreadable`. With a list
+    `foreign`, exclude calls whose decision this installation did not sign, and add their sessions to it. `label_rules`, if
+    given, replace the label rules that were in force.
     """
     ids = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
@@ -125,7 +125,7 @@ def stored_calls(
 
 def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]) -> Mapping[str, Objection | None]:
     """The objections of label rules to the calls of a session."""
-    # Not imported to try other rules: it imports the folds and tools of a run.
+    # Late: it imports the folds and tools of a run, which only label rules need.
     from ...parts.labels.hindsight import RecordedSession
 
     def session(session_id: str, starters: Sequence[SessionView]) -> RecordedSession:
@@ -148,7 +148,7 @@ def _starter_of(store: SessionStore, session_id: str) -> str | None:
 
 
 def _signed_here(store: SessionStore, session_id: str) -> set[int]:
-    """The decisions in a log that this installation wrote; others do not count as answers."""
+    """The positions of the decisions in a log that this installation wrote; others do not count as answers."""
     authority, decisions = Authority(session_id, Seal()), []
     for event in store.iter_events(session_id):
         authority.apply(event)
@@ -236,7 +236,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
-    """A function that returns these settings' rules for a project, and notes about invalid ones."""
+    """Create a function that returns the rules of these settings for a project; also return notes on invalid rules."""
 
     @cache
     def rules_for(project_dir: str) -> SettingsRules:

@@ -75,5 +75,5 @@ def _emit(events: Sequence[Event], session_id: str, args: argparse.Namespace) ->
     if done.returncode:
         screen.line(printable(done.stderr))
         why = "it already fails: the agent has changed, or the test cannot set it up"
-        screen.line(screen.styled(f"{why}; --agent and --app-dir tell where your agent is", "red"))
+        screen.line(screen.styled(f"{why}; --agent and --app-dir name your agent and its folder", "red"))
     return OK if done.returncode == 0 else FAILED

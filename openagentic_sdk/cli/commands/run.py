@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
-    """A turn in the form that the screen supports: with changing rows or line by line, with or without the live screen."""
+    """Create a turn that is shown with changing rows if the screen and the installation allow it, otherwise in lines."""
     if not screen.can_rewrite or not is_installed("cli.screen"):
         return Turn(Turns(options), _printer(options, screen), Countdown(screen))
     from ..screen.live import LivePrinter

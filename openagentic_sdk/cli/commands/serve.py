@@ -53,7 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 chooses a free one (default: %(default)s)"
+        "--port",
+        type=tcp_port,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help="the port; 0 chooses a free one (default: %(default)s)",
     )
     parser.add_argument("--open", action="store_true", help="open a browser that is signed in")
     parser.add_argument(
@@ -61,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=("openapi", "typescript"),
         help="print the OpenAPI document or the TypeScript types, and exit",
     )
-    _add_access_flags(parser.add_argument_group("who may ask"))
+    _add_access_flags(parser.add_argument_group("access"))
     _add_operation_flags(parser.add_argument_group("operations"))
     _add_limit_flags(parser.add_argument_group("limits"))
 
@@ -147,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.auth:
             link = f"{address}/signin/{application.guard.new_ticket(Principal(name=user_name()))}"
             screen.line(f"in a browser, valid once, within {TICKET_S / 60:.0f} minutes: {link}")
-            if args.open:  # a browser in the terminal would hold up everything
+            if args.open:  # a browser in the terminal would block everything
                 threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
     server = SmallServer(application, host=args.host, port=args.port, max_connections=args.max_connections)
@@ -157,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _authentication(args: argparse.Namespace) -> Any:
-    """The function or the token that decides who may ask; None for the token of this machine or of the environment."""
+    """The function or the token that decides who has access; None for the token of this machine or of the environment."""
     if args.auth:
         return _import_function(args.auth)
     if args.token_file:
@@ -177,7 +181,7 @@ def _named_agents(args: argparse.Namespace) -> Agents:
 
 
 def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
-    """One agent for this folder, from flags and environment; None, and what to set, if neither names a model."""
+    """Create one agent for this folder from flags and environment; None, with advice, if neither names a model."""
     flags = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
     word = os.environ.get(MODEL_VARIABLE)
     try:

@@ -114,7 +114,7 @@ def _row(row: SessionSummary, screen: Screen) -> str:
 
 
 def age(updated: float) -> str:
-    """The time since then, in the largest fitting unit; empty for an unknown or future time."""
+    """The time since `updated`, in the largest fitting unit; empty for an unknown or future time."""
     passed = time.time() - updated
     if not updated or not math.isfinite(passed) or passed < -60:
         return ""

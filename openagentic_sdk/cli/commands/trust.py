@@ -79,7 +79,7 @@ def _requests(root: str) -> list[str]:
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Ask if files of the project request grants and nobody has decided about them yet."""
+    """Ask the person about files of the project that request grants, if nobody has decided about them yet."""
     if not {"project", "local"} & set(options.setting_sources):
         return
     for folder in trusted_folders(options.project_root(), options.working_dir()):
@@ -96,7 +96,7 @@ def _ask_about(root: str, answer: TrustAnswer, screen: Screen) -> None:
     screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in answer.changed)
     changed = " Its files changed since it was trusted." if answer.decision == "changed" else ""
     agreed = ask_yes_or_no(f"Trust the files of {on_one_line(root)} to grant this?{changed}", screen)
-    if agreed is not None:  # without an answer nothing is decided: the question comes again next time
+    if agreed is not None:  # without an answer nothing is decided: the question is asked again next time
         trust_store().remember(root, "trusted" if agreed else "refused", digest=answer.digest)
 
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(store: SessionStore, session_id: str | None, port: int, screen: Screen) -> int:
-    """Serve the page of a session, or the list of all sessions without a tenant."""
+    """Serve the page of a session, or the list of all sessions that have no tenant."""
     from ...server.asgi import app
     from ...server.guard import Principal
     from ...server.listen import SmallServer

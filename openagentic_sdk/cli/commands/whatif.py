@@ -88,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_for(args: argparse.Namespace, asker: Asker | None = None) -> OpenAgenticOptions:
-    """The options of a what-if: those of `--agent`, or those in the flags. Raises `OptionsError`."""
+    """Build the options of a what-if: those of `--agent`, or those in the flags. Raises `OptionsError`."""
     options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
     check_mode(args, options)
     return options
 
 
 def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
-    """The options of `--agent`, with the model and limits from other flags. Raises `OptionsError`."""
+    """Load the options of `--agent`, and apply the model and limits from other flags. Raises `OptionsError`."""
     from ...evals.suite import options_of
 
     useless = next((name for name, default in _BUILT_HERE.items() if getattr(args, name) != default), None)
@@ -116,7 +116,7 @@ def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
 async def _play(
     store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen, fork_ids: list[str]
 ) -> Result:
-    """Play the what-if and show it. The session's id is added to `fork_ids` once it has begun."""
+    """Play the what-if and show it. The id of the fork is added to `fork_ids` once its run has begun."""
     printer = JsonPrinter() if args.json else EventPrinter(screen)
     source = find_session(store, args.id)
     events = what_if(source_id=source, at_seq=args.at, options=options, prompt=args.prompt, on_new=args.on_new)

@@ -57,8 +57,8 @@ _RUN = """The code of MODULE is executed: it is searched for as in Python, then 
 refused to trust (`openagentic-sdk trust`) is not run without --trust.
 
 The same command with the same --session continues where the workflow stopped; steps recorded in the log are not repeated.
-Ctrl-C and SIGTERM suspend it, and print that command. Exit code 0: it has ended; 3: it waits for a person, a time or an
-event; 1: it failed; 130: it was suspended."""
+Ctrl-C and SIGTERM suspend it; then that command is printed. Exit code 0: it has ended; 3: it waits for a person, a time or
+an event; 1: it failed; 130: Ctrl-C suspended it; 143: SIGTERM did."""
 _MAX_VALUE_CHARS = 100
 
 
@@ -191,7 +191,7 @@ def _command_to_continue(args: argparse.Namespace, session: str) -> str:
 def _ask_one(
     runner: asyncio.Runner, asker: Asker, store: SessionStore, session: str, progress: WorkflowProgress
 ) -> bool:
-    """Ask the person the first open question, and store the answer; return whether there was one."""
+    """Ask the person the first open question, and store the answer; return whether there was an answer."""
     question = next(iter(progress.questions.values()), None)
     answer = None if question is None else runner.run(asker(question))
     if question is None or not answer:
@@ -201,14 +201,14 @@ def _ask_one(
 
 
 def _without_terminal(code: int) -> AbstractContextManager[None]:
-    """Ignore errors of the output after a signal: the terminal may be what went away."""
+    """Ignore output errors during the block if a signal ended the run: the terminal may be gone."""
     return suppress(OSError) if code > 128 else nullcontext()
 
 
 def _first_message(
     flow: Workflow[..., Any], arguments: Iterable[str], store: SessionStore, session: str, exists: bool
 ) -> Said | None:
-    """The arguments for a session without any yet, otherwise None.
+    """Return the message with the arguments for a session that has none yet, otherwise None.
 
     Raises `OptionsError` for the session of another workflow.
     """
@@ -288,13 +288,13 @@ def _read_value(text: str) -> Any:
 
 
 class ProgressPrinter:
-    """Prints a line for each step that ends, and on a terminal, below, running steps, cost, and time left."""
+    """A printer of each step that ends, and below, on a terminal, of the running steps, the cost and the time left."""
 
     def __init__(self, screen: Screen, progress: WorkflowProgress, planned: Callable[[], int] = lambda: 0) -> None:
         self._screen, self.progress, self._planned = screen, progress, planned
 
     def show(self, event: Event) -> None:
-        """Fold in an event, and show the changes."""
+        """Apply an event to the progress, and show the changes."""
         before = {number: step.state for number, step in self.progress.steps.items()}
         self.progress.apply(event)
         for number, step in self.progress.steps.items():
@@ -320,7 +320,7 @@ class ProgressPrinter:
 
 
 def step_line(step: StepProgress, screen: Screen) -> str:
-    """One step on one line."""
+    """Describe a step on one line."""
     state = screen.styled(f"{step.state:9}", _STYLES.get(step.state, ""))
     took = _span(step.ended - step.began) if step.began and step.ended else ""
     cost = "" if step.cost_usd is None else f"${step.cost_usd:.4f}"
@@ -356,7 +356,7 @@ def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
         choices = f" ({', '.join(each.choices)})" if each.choices else ""
         lines.append(f"? {on_one_line(each.prompt, 500)}{on_one_line(choices, 200)}  question {on_one_line(key)}")
     if progress.wake_at is not None and progress.state == "waiting":
-        lines.append(f"goes on at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(progress.wake_at))}")
+        lines.append(f"continues at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(progress.wake_at))}")
     if progress.message and progress.state == "failed":
         lines.append(screen.styled(on_one_line(progress.message, 2000), "red"))
     if progress.state == "ended":
@@ -402,7 +402,7 @@ def _what_it_is(store: SessionStore, session_id: str, where: str) -> str:
         )
     parent_id = store.read_metadata(session_id)["metadata"].get("parent_session_id")
     if isinstance(parent_id, str) and _progress_of(store, parent_id).is_workflow:
-        return f"it belongs to a step of the workflow {on_one_line(parent_id)!r}, whose id this command takes"
+        return f"it belongs to a step of the workflow {on_one_line(parent_id)!r}: give that id to this command"
     return (
         f"it waits for nothing, and `openagentic-sdk sessions why {session_id}{where}` shows its state; "
         f"`openagentic-sdk workflow list{where}` lists the workflows"

@@ -19,7 +19,7 @@ MAX_PAIRS = 500_000
 
 
 def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
-    """Each row as its sign (`+`, `-`, blank, or `…` for omitted lines), its number and its text.
+    """Yield each row as its sign (`+`, `-`, a space, or `…` for omitted lines), its number and its text.
 
     Numbers refer to the new file; those of removed lines, to the old one.
     """

@@ -12,7 +12,7 @@ from ...ground.disk import SystemDisk, write_durably
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Raise each `OSError` of the block with this path as its file: that of a full disk names none."""
+    """Re-raise an `OSError` of the block with this path as its file: the error of a full disk names none."""
     try:
         yield
     except OSError as error:
@@ -20,7 +20,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_for_one(path: Path, text: str) -> None:
-    """Write a file that only its owner may read (mode 0600), whatever its mode was; devices and pipes are written to.
+    """Write a file that only its owner may read (mode 0600), whatever its mode was; a device or pipe is written to as it is.
 
     Raises `OSError` with the path as its file.
     """

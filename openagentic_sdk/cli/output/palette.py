@@ -33,7 +33,7 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
     "prompt": ("1;36", "1;38;5;75", "1;38;2;97;175;239"),
 }
 RESET = "\x1b[0m"
-# Everything that `codes` can give, and nothing else, passes a screen.
+# A screen lets through only these: the codes that `codes` can return, and the reset.
 CODES = regex("(\x1b\\[(?:0|" + "|".join(sorted({code for row in _STYLES.values() for code in row})) + ")m)")
 
 

@@ -1,7 +1,7 @@
 """Lines from a stdin that is not a terminal, read without blocking the event loop or signals.
 
-A line of a pipe may take an hour to come. Python's own reader would block in the system call until then, and the event loop
-with it; here the pipe is read only if it has data.
+A line of a pipe may take an hour to arrive. Python's own reader would block in the system call until then, and block the
+event loop with it; here the pipe is read only if it has data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_AT_ONCE = 65_536
 
 
 class PipedLines:
-    """The lines of an open pipe or regular file. `wait` returns when it can be read."""
+    """The lines of an open pipe or regular file."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -25,7 +25,10 @@ class PipedLines:
         self._ended = False
 
     async def next_line(self, wait: Callable[[int], Awaitable[None]]) -> str | None:
-        """The next line without its end, None at end of file. An incomplete line is kept for the next call."""
+        """Return the next line without its newline, None at end of file; `wait` returns when the descriptor can be read.
+
+        If the call is cancelled, an incomplete line is kept for the next one.
+        """
         while not self._has_line():
             await wait(self._descriptor)
             self._read()
@@ -56,7 +59,7 @@ class PipedLines:
 
 
 def piped_stdin() -> PipedLines | None:
-    """Stdin as a pipe; None if it is a terminal, or readable only by Python."""
+    """Stdin as a pipe; None if it is a terminal, or a Python stream without a file descriptor."""
     try:
         return None if sys.stdin.isatty() else _lines_of(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):

@@ -23,7 +23,7 @@ def somebody_is_there() -> bool:
 
 
 class Asker:
-    """Puts the agent's questions to the person at the terminal, one at a time, without stopping the run.
+    """A callable that asks the person at the terminal the agent's questions, one at a time, while the run continues.
 
     `park` is called at end of input: it leaves the question open, and returns False if that is not possible.
     """
@@ -34,7 +34,7 @@ class Asker:
         self.park: Callable[[], bool] = lambda: False
 
     async def __call__(self, question: UserQuestion) -> str:
-        """Return the answer; a number selects the choice after it. An empty answer, which allows nothing, for an empty
+        """Return the answer; a typed number selects that choice. The answer is empty, which allows nothing, after an empty
         line, and at end of input if the question cannot stay open.
         """
         async with self._turn:
@@ -46,7 +46,7 @@ class Asker:
                     self._screen.end_line()
                     line = await read_line(text, self._screen)
                 if line is None and self.park():
-                    await asyncio.Event().wait()  # until the run is told to end
+                    await asyncio.Event().wait()  # until the suspended run cancels it
                 if not (line or "").strip():
                     return ""
                 answer = read_typed(question, line or "")
@@ -62,7 +62,7 @@ class Asker:
 
 
 def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
-    """The answer of the person at the terminal; None at end of input. A bare Enter is not an answer."""
+    """Ask the person at the terminal; return None at end of input. A bare Enter is not an answer."""
     screen.line(question)
     answer = ""
     while answer not in ("y", "yes", "n", "no"):
@@ -75,7 +75,7 @@ def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
 
 
 def agrees(question: str) -> bool:
-    """Whether the person at the terminal agrees; a bare Enter and end of input mean no."""
+    """Ask whether the person at the terminal agrees; a bare Enter and end of input mean no."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
@@ -83,7 +83,7 @@ def agrees(question: str) -> bool:
 
 
 def is_agreed(question: str, args: argparse.Namespace) -> bool:
-    """Whether a person agrees to an irreversible action, at the terminal or by `--yes`; otherwise print what is required."""
+    """Ask for consent to an irreversible action, unless `--yes` gives it; if nobody can be asked, print what is required."""
     if args.yes or (sys.stdin.isatty() and agrees(question)):
         return True
     if not sys.stdin.isatty():
@@ -108,7 +108,7 @@ def show_question(question: UserQuestion) -> str:
 
 
 class Person(Protocol):
-    """Answers questions at the terminal, and can be shown messages."""
+    """A person at the terminal, who answers questions and can be shown messages."""
 
     async def __call__(self, question: UserQuestion) -> str: ...
 
@@ -116,7 +116,7 @@ class Person(Protocol):
 
 
 def build_gate(args: argparse.Namespace, asker: Person | None) -> PermissionGate:
-    """The policy configured by the flags; without an `asker`, calls that need a question are denied."""
+    """Build the gate that the flags configure; without an `asker`, calls that need a question are denied."""
 
     async def answer(question: UserQuestion) -> UserAnswer:
         assert asker is not None, "only called if a person can be asked"

@@ -51,7 +51,7 @@ _ADVICE = {
 
 
 class EventPrinter:
-    """Prints events, in order, on a screen. `transcript` also prints prompts, for readers of a log.
+    """A printer of events as lines on a screen. With `transcript`, it also prints prompts, for readers of a log.
 
     `window` is the `max_context_tokens` of runs that are shown while they happen.
     """
@@ -114,9 +114,9 @@ class EventPrinter:
 
     def _prompt(self, event: UserMessage) -> None:
         depth = self._depth(event)
-        if event.origin == "context":  # what the runtime tells the model; `sessions explain` shows it whole
+        if event.origin == "context":  # the runtime's information for the model; `sessions explain` shows all of it
             self._line(
-                f"  (sent to the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} letters)",
+                f"  (sent to the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} characters)",
                 "dim",
             )
         elif depth == 0 and (self._transcript or event.origin != "user"):
@@ -231,7 +231,7 @@ class EventPrinter:
             self._close(event)
 
     def _close(self, event: Result, id_letters: int | None = None) -> None:
-        """Print the closing line, and below it what makes an unknown cost known."""
+        """Print the closing line, and below it how to set a price for each model without one."""
         self._line(closing_line(event, id_letters, self.meter.words), "dim" if event.stop_reason == "end" else "yellow")
         for model in self.meter.unpriced if event.cost_usd is None else ():
             self._line(f"  no price of {on_one_line(model) or 'the model'} is known: {price_setting(model)}", "dim")

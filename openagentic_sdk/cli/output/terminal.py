@@ -22,8 +22,8 @@ from .palette import CODES, RESET, codes, colour_depth
 from .piped import piped_stdin
 from .widths import text_width
 
-# Synchronized output (github.com/contour-terminal/vt-extensions): terminals that know it show all of it at once.
 _MOMENT_S = 0.2
+# Synchronized output (github.com/contour-terminal/vt-extensions): terminals that support it show all of it at once.
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 
@@ -42,10 +42,10 @@ def plain_width(text: str) -> int:
 
 
 class Screen:
-    """The destination of lines, and whether the last one is still open.
+    """An output stream, usually a terminal, and the state of its last line.
 
-    `colour` None means: on a terminal without NO_COLOR. With `plain` nothing is ever rewritten and no colour is used, for
-    screen readers and for simple terminals.
+    With `colour` None, colours are used on a terminal without NO_COLOR. With `plain`, nothing is ever rewritten and no
+    colour is used, for screen readers and for simple terminals.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Screen:
             self.write("\n")
 
     def line_was_typed(self, *, echoed: bool) -> None:
-        """Note that somebody answered: a terminal that echoed the newline is at a line's start, others are not."""
+        """Note that somebody answered; move to the start of a line unless the terminal did so by echoing the newline."""
         self._at_line_start, self._open = echoed, ""
         self._column = 0 if echoed else max(self._column, 1)
         self.end_line()
@@ -128,11 +128,11 @@ class Screen:
         self._column = plain_width(text)
 
     def line(self, text: str) -> None:
-        """Show text on lines of its own."""
+        """Show text on separate lines."""
         self.write(("" if self._at_line_start else "\n") + text + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Show each of these strings on separate lines."""
+        """Show each of these strings as `line` does."""
         for line in lines:
             self.line(line)
 
@@ -141,14 +141,14 @@ class Screen:
         self.lines([json.dumps(data)] if as_json else lines)
 
     def clear(self) -> None:
-        """Start at the top of an empty screen; its previous contents are still above."""
+        """Clear the screen, and redraw the rows below the text at its top."""
         if self.can_rewrite:
             self.begin_anew()
             self._out.write("\x1b[2J\x1b[H" + self._redrawn())
             self._out.flush()
 
     def begin_anew(self) -> None:
-        """Note that something else wrote to the terminal, which is at the start of a row now; the rows there are not
+        """Note that something else wrote to the terminal, which is now at the start of a row; existing rows are not
         touched.
         """
         self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
@@ -156,7 +156,7 @@ class Screen:
     # --- rows that change --------------------------------------------------------------------------------------------
 
     def show_below(self, rows: Sequence[str]) -> None:
-        """Show these rows below the text from now on; none removes them. Each is truncated at the width."""
+        """Show these rows below the text from now on, each truncated at the width; an empty list removes them."""
         if not self.can_rewrite or (list(rows) == list(self._below) and bool(self._drawn) == bool(rows)):
             return
         erased = self._erased()
@@ -187,7 +187,7 @@ class Screen:
             self._out.flush()
 
     def _erased(self) -> str:
-        """The codes that remove the rows and the open row, and write that again: its cursor is where it was."""
+        """The codes that remove the rows below and rewrite the open row, so that the cursor is back in its place."""
         if not self._drawn:
             return ""
         rows = len(self._drawn)

@@ -1,4 +1,4 @@
-"""One prompt of the command line: its events are shown as they come, including those that close a stopped run."""
+"""One prompt of the command line: its events are shown as they arrive, including those that close a stopped run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Printer(Protocol):
 
 
 class JsonPrinter:
-    """Prints every event as one line of JSON, in the form of the log."""
+    """A printer of every event as one line of JSON, in the form of the log."""
 
     def learn(self, event: Event) -> None:
         """Do nothing: lines of JSON are independent."""
@@ -47,8 +47,8 @@ class JsonPrinter:
 
 
 class ResultPrinter:
-    """Prints once, at the end of the run: its result as a JSON object, while `others` receive every event as it comes; or
-    the final answer alone, without `others`.
+    """A printer that prints once, at the end of the run: the result as a JSON object, while `others` receives every event;
+    without `others`, only the final answer, or the error.
     """
 
     def __init__(self, others: Printer | None) -> None:
@@ -75,9 +75,9 @@ class ResultPrinter:
 
 
 class Stopped(SystemExit):
-    """SIGTERM or SIGHUP came between runs."""
+    """Raised to end a chat after SIGTERM or SIGHUP, the signal `number`."""
 
-    # An event loop that runs a callback when the signal comes passes on `SystemExit` and `KeyboardInterrupt` only.
+    # A `SystemExit`: from a callback, an event loop passes on only that and `KeyboardInterrupt`.
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.number = number
@@ -115,7 +115,7 @@ class Turn:
         self._countdown = countdown
         self._tick = tick
         self._last_seq = 0
-        self._result: Result | None = None  # once it was shown, which says how to continue
+        self._result: Result | None = None  # set once it was shown, with advice on how to continue
         self.stopped_by: int | None = None
 
     def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
@@ -126,7 +126,7 @@ class Turn:
         try:
             return runner.run(self.show_events(prompt))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            # The second, if Ctrl-C interrupts a wait that was already cancelled.
+            # `CancelledError` if Ctrl-C interrupts a wait that was already cancelled.
             self.show_ending()
             return INTERRUPTED
 
@@ -174,8 +174,8 @@ class Turn:
                 while (event := await turns.next_event(task)) is not None:
                     self._show(event)
         except asyncio.CancelledError:
-            # A signal that comes while the result is recorded cancels the run, which then does not show it, and not this
-            # task.
+            # A signal during the recording of the result cancels the run, not this task; the run then does not show the
+            # result.
             self.show_ending()
             if self._result is None or asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
@@ -187,10 +187,10 @@ class Turn:
         return 128 + self.stopped_by if self.stopped_by is not None and self._is_unfinished else exit_code(self._result)
 
     def _note_reading(self) -> None:
-        """Tell a person why nothing happens yet, unless the line that they type is on the screen."""
+        """Explain on stderr why nothing happens yet, unless the screen shows a line that the person is typing."""
         if sys.stderr.isatty() and not getattr(self._printer, "footer", None):
             with contextlib.suppress(OSError):
-                text = "reading the session, which is long, or its store is slow (Ctrl-C ends)"
+                text = "reading the session: its log is long or its store is slow (Ctrl-C to stop)"
                 print(text, file=sys.stderr, flush=True)
 
     @property
@@ -204,7 +204,7 @@ class Turn:
             self._tick()
 
     def say_how_to_go_on(self, store_flag: str = "") -> None:
-        """After a stop, print the command that continues, where a person or a journal finds it."""
+        """After a stop, print the command that resumes the session to stderr."""
         was_stopped = self.stopped_by is not None and self._is_unfinished
         if self._turns.session_id is not None and (was_stopped or self._result is None):
             stopped = f"Stopped by {signal.Signals(self.stopped_by).name}. " if self.stopped_by is not None else ""
@@ -233,7 +233,7 @@ class Turn:
 
 
 def exit_code(result: Result | None) -> int:
-    """0 for a run that ended with a complete answer, 130 for an interrupted one, 1 for any other."""
+    """The exit code: 0 for a run that ended with a complete answer, 130 for an interrupted one, 1 for any other."""
     if result is None:
         return FAILED
     if result.cut_by is not None:
@@ -254,7 +254,7 @@ class Countdown:
             self._task = asyncio.create_task(self._tick(delay_s))
 
     def stop(self) -> None:
-        """Remove the line."""
+        """Stop counting, and remove the line."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -14,9 +14,9 @@ from ...ground.patterns import regex
 
 _JOINER, _EMOJI_SHAPE = "\u200d", "\ufe0f"
 _SKIN_TONES = ("\U0001f3fb", "\U0001f3ff")
-# What makes a letter depend on the one before it.
+# The characters that join the letter before them.
 _JOINED = regex("[\u200d\ufe0f\U0001f3fb-\U0001f3ff]")
-# Between the letters of scripts that are written without blanks a row may end, but not before their closing signs.
+# A row may end between the letters of scripts that are written without spaces, but not before their closing signs.
 _PLAIN_WORDS = regex(" +|[^ ]+")
 _WORDS = regex(
     " +|[^ \u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]+"
@@ -92,12 +92,12 @@ def shortened(text: str, columns: int) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The text in pieces between which a row may be broken; blanks begin the piece after them."""
+    """The text in pieces between which a row may be broken: words, and the runs of spaces between them."""
     return (_PLAIN_WORDS if text.isascii() else _WORDS).findall(text)
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """The text in rows broken between words; trailing blanks are removed, and rows keep the indent of their line.
+    """The text in rows broken between words; trailing spaces are removed, and rows keep the indent of their line.
 
     A line with styles is left unchanged.
     """

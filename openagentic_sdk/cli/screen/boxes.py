@@ -1,4 +1,4 @@
-"""Questions in place: a box of rows below the text that takes keys until the question is answered."""
+"""Questions in place: a box of rows below the text that receives keys until the question is answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWERS = (
 
 
 class Box(Protocol):
-    """`press` returns the answer once there is one; `rows` is what to show until then."""
+    """A question that is answered with keys. `press` returns the answer once there is one; `rows` is shown until then."""
 
     def press(self, key: Key) -> str | None: ...
 
@@ -33,8 +33,8 @@ class Box(Protocol):
 
 
 class PermissionBox:
-    """A line for y, n, a, s or e (yes, no, always, always and save, edit), a full answer, or no and a reason; Enter
-    submits. Invalid answers stay, and allow nothing.
+    """The box of a permission question: a line for y, n, a, s or e (yes, no, always, always and save, edit), a full
+    answer, or no and a reason; Enter submits. An invalid answer stays in the line, and allows nothing.
     """
 
     def __init__(self, question: UserQuestion) -> None:
@@ -91,8 +91,8 @@ class PermissionBox:
 
 
 class ChoiceBox:
-    """A list to choose from with arrows or numbers and Enter; if several answers are allowed, space marks. Typed text is a
-    custom answer if the question takes one.
+    """A list to choose from with arrows or numbers and Enter; if several answers are allowed, the space bar marks them.
+    Typed text is a custom answer if the question accepts one.
     """
 
     def __init__(self, question: UserQuestion) -> None:
@@ -112,7 +112,7 @@ class ChoiceBox:
     def press(self, key: Key) -> str | None:
         typed, self._number, self._unclear = self._number, "", ""
         if typed and key.name == "text" and not key.text.isdigit():
-            self._editor.press(Key("text", typed))  # a number that words follow is no choice
+            self._editor.press(Key("text", typed))  # a number followed by words is not a choice
         if self._editor.text or not self._choices:
             if key.name == "escape":
                 self._editor.clear()

@@ -28,7 +28,7 @@ from .keys import Key, Keyboard
 from .live import LivePrinter, text_of
 
 MAX_ASKED_ROWS = 2_000
-# So much of a prompt that was typed is shown again.
+# At most this much of a typed prompt is shown again.
 MAX_SAID_ROWS = 20
 MAX_SAID_CHARS = 2_000
 # A person in the middle of a line has not seen the question yet: keys answer it after a pause of this length.
@@ -37,7 +37,9 @@ _TERMINAL_KEYS = ("resize", "clear", "stop", "go-on")
 
 
 class Console:
-    """`steer` receives lines typed during a run, `show_output` is called for Ctrl-O."""
+    """The keyboard, the rows and the open question of a chat. `steer` receives lines typed during a run; `show_output` is
+    called on Ctrl-O.
+    """
 
     def __init__(self, screen: Screen, printer: LivePrinter) -> None:
         self.screen = screen
@@ -65,7 +67,7 @@ class Console:
             self.printer.pause()
 
     async def read_line(self) -> str | None:
-        """The next submitted line; None at end of input."""
+        """Return the next submitted line, and show it; None at end of input."""
         self.draw()
         line = await self._lines.get()
         if line:
@@ -79,7 +81,7 @@ class Console:
         self._lines.put_nowait(line)
 
     async def __call__(self, question: UserQuestion) -> str:
-        """Ask a question in place; an empty answer if the person dismisses it."""
+        """Ask a question in place; the answer is empty if the person dismisses it."""
         async with self._one_at_a_time:
             styled = self.screen.styled
             self._question_rows = asked_rows(question, self.screen, self.printer.cwd)
@@ -142,7 +144,7 @@ class Console:
         self._until_still = asyncio.get_running_loop().call_later(PAUSE_S, self._still.set)
         if self._box is not None:
             box, answer = self._box
-            # A busy machine hands over several keys at once. Those after the answer belong to no question: they are dropped.
+            # A busy machine hands over several keys at once. Those after the answer belong to nothing and are dropped.
             letters = [Key("text", letter) for letter in key.text] if key.name == "text" else [key]
             reply = next((each for each in map(box.press, letters) if each is not None), None)
             if reply is not None and not answer.done():

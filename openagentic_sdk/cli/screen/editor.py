@@ -156,7 +156,7 @@ class LineEditor:
         self.cursor = len(self.text)
 
     def _search(self) -> None:
-        """The newest earlier text that contains what was typed; repeated, the one before it."""
+        """Recall the newest earlier text that contains what was typed; if repeated, the one before it."""
         needle = self.text if self._place == len(self._history) else self._draft
         places = [place for place in range(self._place) if needle in self._history[place]]
         if places:

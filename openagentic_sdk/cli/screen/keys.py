@@ -48,19 +48,19 @@ class Key:
 
 
 class KeyParser:
-    """Bytes in, keys out; an incomplete sequence waits for the next bytes."""
+    """A parser of bytes into keys; an incomplete sequence waits for the next bytes."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
     def feed(self, data: bytes) -> list[Key]:
-        """The complete keys."""
+        """Add bytes; return the complete keys."""
         self._rest += self._decoder.decode(data)
         return list(self._take())
 
     def flush(self) -> list[Key]:
-        """The keys in the waiting bytes, if no more bytes come: a lone escape is the key Escape."""
+        """Return the keys in the waiting bytes once no more bytes follow: a lone escape is the key Escape."""
         if not self._rest or self._rest.startswith(_PASTE):
             return []
         rest, self._rest = self._rest[1:], ""
@@ -79,7 +79,7 @@ class KeyParser:
             elif self._rest[0] == "\x1b":
                 sequence = _SEQUENCE.match(self._rest)
                 if sequence is None:
-                    if len(self._rest) > 32:  # no terminal sends such a thing
+                    if len(self._rest) > 32:  # no terminal sends such a sequence
                         self._rest = self._rest[1:]
                         continue
                     return
@@ -113,7 +113,7 @@ class Keyboard:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the terminal out of line mode, and restore it in every case, also while Ctrl-Z stops the process."""
+        """Keep the terminal out of line mode during the block, except while Ctrl-Z stops the process; always restore it."""
         import termios
 
         terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
@@ -136,7 +136,7 @@ class Keyboard:
             take(before, _KEYS_OFF)
             loop.remove_signal_handler(signal.SIGCONT)
             loop.remove_signal_handler(signal.SIGTSTP)
-            os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
+            os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell resumes the process
             loop.add_signal_handler(signal.SIGTSTP, stop)
             loop.add_signal_handler(signal.SIGCONT, go_on)
             go_on()
@@ -166,7 +166,7 @@ class Keyboard:
                 restore()
 
     def take_typed(self) -> None:
-        """Pass on the keys typed while the event loop was busy."""
+        """Pass on the keys that were typed while the event loop was busy."""
         if self._terminal is not None and select.select([self._terminal], [], [], 0)[0]:
             self._read(asyncio.get_running_loop(), self._terminal)
 

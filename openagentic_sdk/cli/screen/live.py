@@ -48,7 +48,7 @@ from .markdown import Markdown
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8
-# How many letters of a session's id are shown, which is random: every command takes the start of an id.
+# How many characters of a session's random id are shown: every command accepts the start of an id.
 SHOWN_ID_LETTERS = 8
 # While text streams, the rows below are drawn at most this often.
 DRAW_EVERY_S = 0.1
@@ -75,7 +75,7 @@ class _LiveCall:
 
 @mutable
 class _Status:
-    """The contents of the row below. `phase` is what the run is waiting for."""
+    """The contents of the status row, and the to-do list. `phase` is what the run is doing or waiting for."""
 
     began: float
     phase: str = "starting"
@@ -87,7 +87,8 @@ class _Status:
 
 
 class LivePrinter(EventPrinter):
-    """Shows one turn. `tick` redraws the rows below; call it once a second. `hint` explains how to stop or steer the run.
+    """A printer of one turn on a terminal. Call `tick` regularly: it redraws the rows below the text. `hint` explains how
+    to stop or steer the run.
 
     `outputs` are the newest calls with their full output, for `/show N`; their numbers continue from turn to turn.
     """
@@ -106,7 +107,7 @@ class LivePrinter(EventPrinter):
         self._hint = hint
         self._markdown: Markdown | None = None
         self._running: dict[str, _LiveCall] = {}
-        self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
+        self._roots: dict[str, str] = {}  # by a subagent's call, the main agent's call to which it belongs
         self._status: _Status | None = None
         self._draw_at = self._write_at = 0.0
         self._coming: list[str] = []
@@ -366,7 +367,7 @@ class CallOutputs:
         self._kept_outputs: deque[tuple[int, str, str]] = deque(maxlen=MAX_KEPT_CALLS)
 
     def next_number(self) -> int:
-        """The number for the next call."""
+        """Return a new number, for the next call."""
         self._last += 1
         return self._last
 

@@ -26,7 +26,7 @@ _RULE = regex(r" {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*\Z")
 _ITEM = regex(r"( *)([-*+]|\d{1,9}[.)])[ \t]+(?:\[([ xX])\][ \t]+)?")
 _QUOTE = regex(r" {0,3}((?:>[ \t]?)+)")
 _DIVIDER = regex(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\Z")
-# What may still become another block than a paragraph, seen by the start of its line.
+# Starts of lines that may still become the start of a block other than a paragraph.
 _UNDECIDED = regex(r" *(?:#{0,6}|`{0,3}|~{0,3}|[-*+_][-*_ \t]*|\d{0,9}[.)]?|>*)[ \t]*(?:\[[ xX]?\]?)?[ \t]*\Z")
 _SPAN = regex(
     r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
@@ -43,7 +43,7 @@ _CELL_END = regex(r"(?<!\\)\|")
 
 
 class Markdown:
-    """One text. `feed` takes it as it comes and returns what can be written now; `close` returns the rest.
+    """A renderer of one text. `feed` adds a piece and returns the output that can be written now; `close` returns the rest.
 
     `style(text, name)` applies a style of the screen; `width` is called again for each piece.
     """
@@ -54,14 +54,14 @@ class Markdown:
         self._width = width()
         self._line = ""  # the part of the incomplete line that is not written yet
         self._begun = False  # its beginning is written: it is a paragraph's, an item's or a quote's
-        self._indent, self._indent_width = "", 0  # what the rows below it begin with
+        self._indent, self._indent_width = "", 0  # the beginning of the rows below it
         self._column = 0
-        self._gap = ""  # blanks that are written when a word follows on the same row
+        self._gap = ""  # spaces to be written once a word follows on the same row
         self._fence: tuple[str, int] | None = None
         self._table: list[str] = []
 
     def feed(self, text: str) -> str:
-        """Add text; return what can be written now."""
+        """Add text; return the output that can be written now."""
         self._width = self._measure()
         *whole, rest = text.replace("\t", TAB).split("\n")
         out = []
@@ -76,7 +76,7 @@ class Markdown:
         return "".join(out)
 
     def close(self) -> str:
-        """The rest, up to the end of its line."""
+        """End the text; return the rest of the output."""
         self._width = self._measure()
         rest = self._end_line() if self._line or self._begun else ""
         return rest + self._end_table()
@@ -102,7 +102,7 @@ class Markdown:
         return self._end_table() + self._block()
 
     def _block(self) -> str:
-        """A line that is shown as a whole."""
+        """Render a line that is shown as a whole."""
         line, self._line = self._line, ""
         if fence := _FENCE.match(line):
             self._fence = fence[2], len(fence[1])
@@ -132,7 +132,7 @@ class Markdown:
     # --- words -------------------------------------------------------------------------------------------------------
 
     def _go_on(self, ready: int) -> str:
-        """Write the first characters of the incomplete line, up to complete words and spans."""
+        """Render the first `ready` characters of the incomplete line, which end with a complete word or span."""
         out = ""
         if not self._begun:
             out, count = self._begin()
@@ -141,7 +141,7 @@ class Markdown:
         return out + self._words(text, "") if text else out
 
     def _begin(self) -> tuple[str, int]:
-        """The mark of an item or a quote, and the number of characters of the line that it replaces."""
+        """Begin a line; return the mark of an item or a quote, and the number of characters that it replaces."""
         self._begun, line = True, self._line
         if quote := _QUOTE.match(line):
             bar = "▌ " * quote[1].count(">")
@@ -255,7 +255,7 @@ def _last_break(text: str, start: int, end: int) -> int:
 
 
 def _spans(text: str, style: str) -> Iterator[tuple[str, str]]:
-    """The text in pieces of one style, without the marks."""
+    """Yield the text in pieces of one style, without the marks, each with its style."""
     at = 0
     for span in _SPAN.finditer(text):
         if span.start() > at:

@@ -21,8 +21,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t", "--transport", choices=("stdio", "http", "sse"), help="default: http for a URL, else stdio"
     )
-    add_list_flag(parser, "-e", "--env", metavar="NAME=VALUE", help="for the command")
-    add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="for the URL")
+    add_list_flag(parser, "-e", "--env", metavar="NAME=VALUE", help="an environment variable for the command")
+    add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="a header for requests to the URL")
     parser.add_argument(
         "--connect-timeout",
         metavar="SECONDS",
@@ -41,12 +41,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add(args: argparse.Namespace, here: Here) -> int:
-    """Build an entry from flags."""
+    """Add an entry built from flags."""
     return _added(args, here, _entry_of(args))
 
 
 def add_json(args: argparse.Namespace, here: Here) -> int:
-    """Add an entry unchanged."""
+    """Add an entry given as JSON, unchanged."""
     return _added(args, here, read_entry(args.entry))
 
 
@@ -85,7 +85,7 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
 
 
 def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The entry in the flags. Raises `OptionsError` with the flag to change."""
+    """Build the entry that the flags describe. Raises `OptionsError` with the flag to change."""
     if not args.words:
         raise OptionsError("give a command after --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))

@@ -33,7 +33,7 @@ class Here:
         return self.home.configured(self.project)
 
     def find(self, name: str) -> Configured:
-        """Return one server. Raises `OptionsError` that names the existing ones."""
+        """Find a server by name. Raises an `OptionsError` that lists the existing ones."""
         servers = self.configured().found
         for one in servers:
             if one.entry.name == name:

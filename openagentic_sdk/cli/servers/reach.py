@@ -27,7 +27,7 @@ from .here import Here
 WORKING = ("started", "restarted", "changed")
 _MAX_SHOWN = 50
 _MAX_WHY_CHARS = 1000
-# How often somebody who waits is told what for.
+# How often the reason for a wait is shown.
 _TELL_EVERY_S = 5.0
 
 
@@ -42,7 +42,7 @@ class ServerTrial:
 
     @property
     def works(self) -> bool:
-        """Whether it answered."""
+        """Whether the server answered."""
         return self.event is not None and self.event.state in WORKING
 
     def row(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ _ANSWER_FIELDS = ("state", "transport", "protocol_version", "server", "tools", "
 
 
 class _NotingPins:
-    """Judges like `pins`, and records the tools passed to it."""
+    """Pins that judge like `pins`, and record the tools passed to them."""
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
@@ -136,7 +136,7 @@ async def _tell_waiting(servers: Servers, tell: Callable[[str], object]) -> None
 
 
 def look_at(here: Here, servers: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Briefly start those that may start; return the report on all of them, in lines and as JSON."""
+    """Briefly start the servers that may start; return the report on all of them, in lines and as JSON."""
     able = [one for one in servers if one.server is not None]
     tried = run_async(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
     lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]

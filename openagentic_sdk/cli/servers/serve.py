@@ -48,7 +48,7 @@ def serve(args: argparse.Namespace) -> int:
     """Serve the client that started this command until it closes its end."""
     if sys.stdin.isatty():
         print("This command is started by a program and speaks JSON-RPC; see docs/mcp.md.", file=sys.stderr)
-    stdin, stdout = take_stdio()  # before anything of the caller's is loaded, which may print
+    stdin, stdout = take_stdio()  # before the caller's code is loaded, which may print
     agents, store = load_agents(args.agents), open_session_store(args.store)
 
     async def speak() -> None:

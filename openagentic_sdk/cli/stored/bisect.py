@@ -62,10 +62,10 @@ def add_actions(actions: ActionList) -> None:
 
 
 async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int | None:
-    """The number, from 1, of the change that flips the outcome if they are applied one after the other; None if all
-    together flip nothing. `passes` tries a number of them.
+    """Find the change, from 1 to `count`, that flips the outcome if the changes are applied in order; None if all of them
+    together do not. `passes(n)` tries the first `n` of them.
     """
-    low, high = 0, count  # with `low` changes the outcome is the old one, with `high` the other
+    low, high = 0, count  # with `low` changes the outcome is the old one, with `high` the new one
     before = await passes(low)
     if await passes(high) == before:
         return None
@@ -76,7 +76,7 @@ async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int
 
 
 def changed_options(options: OpenAgenticOptions, change: str) -> OpenAgenticOptions:
-    """The options with one change, `KIND=VALUE`. Raises `OptionsError`."""
+    """Apply one change, `KIND=VALUE`, to the options. Raises `OptionsError`."""
     kind, equals, value = change.partition("=")
     if kind not in KINDS or not equals or not value:
         raise OptionsError(f"--change {change!r:.200} is not KIND=VALUE: the kinds are {', '.join(KINDS)}")

@@ -55,7 +55,7 @@ def add_actions(actions: ActionList) -> None:
     copy.add_argument("--all", action="store_true", help="every session of the store")
     copy.add_argument("--to", required=True, metavar="STORE", help="the target: a folder, or an address")
     delete = actions.add("delete", _delete, "delete a session and its subagents' sessions permanently")
-    delete.add_argument("id", metavar="ID", help="the whole id")
+    delete.add_argument("id", metavar="ID", help="the complete id")
     add_yes_flag(delete)
 
 
@@ -149,7 +149,7 @@ def _say(*lines: str) -> int:
 def _copy(store: SessionStore, args: argparse.Namespace) -> int:
     if bool(args.ids) == args.all:
         raise OptionsError("name the sessions to copy, or give --all")
-    # The oldest first, so that the lists of both stores have one order.
+    # The oldest first, so that the lists of both stores have the same order.
     names = store.list_sessions()[::-1] if args.all else [find_session(store, text) for text in args.ids]
     screen, copied, failed, seen = Screen(sys.stdout), 0, 0, set[str]()
     with closing(open_session_store(args.to)) as target:

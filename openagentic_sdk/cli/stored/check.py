@@ -1,4 +1,4 @@
-"""`sessions verify` and `sessions salvage`: find problems of a session, and save its intact part."""
+"""`sessions verify` and `sessions salvage`: find problems in a session, and save its intact part."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _say_foreign(seqs: Sequence[int]) -> list[str]:
 
 
 def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
-    """Whether every request digest in the log matches the rebuilt request."""
+    """Check that every request digest in the log matches the rebuilt request; also return the mismatches."""
     wrong = [
         f"event {request.seq}: the request of step {request.step} is not the one rebuilt from the log before it "
         f"(recorded {request.recorded_sha256[:12]}, rebuilt {request.rebuilt_sha256[:12]})"

@@ -44,7 +44,7 @@ def add_actions(actions: ActionList) -> None:
         "compare two sessions step by step, or show which files one changed; exit code 1 if there is a difference",
     )
     diff.add_argument("a", metavar="A", help="a session's id or a prefix of it")
-    diff.add_argument("b", metavar="B", nargs="?", help="the other one's")
+    diff.add_argument("b", metavar="B", nargs="?", help="the id of the other session")
     diff.add_argument("--files", action="store_true", help="instead, show which files session A changed")
     diff.add_argument("--ignore-text", action="store_true", help="allow the model's text to differ")
     for name, noun in (("tokens", "tokens"), ("cost", "cost"), ("time", "duration")):
@@ -140,7 +140,7 @@ _SENTENCES = {
     "step_added": "step {step} is only in B: {b}",
     "step_missing": "step {step} is only in A: {a}",
     "stop_reason": "B ends with {b} instead of {a}",
-    "tokens": "B takes {b} tokens instead of {a}",
+    "tokens": "B uses {b} tokens instead of {a}",
     "cost": "B costs ${b} instead of ${a}",
     "time": "B's model takes {b} s instead of {a}",
 }
@@ -193,7 +193,7 @@ def explanation_lines(explanation: StepExplanation) -> list[str]:
     # How much the vendor could have cached, why not more, and how much it reported as cached.
     same = (
         f"the first {explanation.prefix.same_bytes:,} of {explanation.prefix.previous_bytes:,} bytes of "
-        "the request before"
+        "the previous request"
     )
     cache_line = f"Cache: it begins with {same}"
     if explanation.prefix.broke_at is not None:

@@ -118,7 +118,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
 
 
 def _share(costs: Costs, total: Costs) -> float | None:
-    """The share of all costs, or of all tokens if no price is known; None if there are no costs and tokens."""
+    """The share of all costs, or of all tokens if no price is known; None if there are neither costs nor tokens."""
     part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
     if not whole:
         part, whole = costs.tokens, total.tokens
@@ -131,7 +131,10 @@ _COLUMNS = ("calls", "input", "cached", "output", "cost", "share")
 def report_lines(report: CostReport, screen: Screen) -> list[str]:
     """A report as a table that fits the terminal, the total last; remarks below it."""
     below = [replace(report.total, name=f"in all, {report.sessions} sessions")]
-    for part, about in ((report.compaction, "  of it compaction"), (report.retries, "  of it failed attempts")):
+    for part, about in (
+        (report.compaction, "  compaction (included)"),
+        (report.retries, "  failed attempts (included)"),
+    ):
         below += [replace(part, name=about)] if part.calls else []
     rows = [(on_one_line(row.name) or "(no name)", _cells(row, report.total)) for row in report.rows]
     rows += [(row.name, _cells(row, report.total)) for row in below]
@@ -211,7 +214,7 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         tokens = int((answers[-1].usage or {}).get("input_tokens") or 0)
         lines.append(f"context: {tokens:,} tokens in the last request (`sessions context` has more)")
     for step, seq, report in misses:
-        missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
+        missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the previous request"
         lines.append(
             f"step {step} (event {seq}) does not share a prefix with {missed}: {on_one_line(report.reason or '')}"
         )

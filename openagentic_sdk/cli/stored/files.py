@@ -106,13 +106,13 @@ def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
 
 
 def restored_lines(restored: FilesRestored) -> list[str]:
-    """What was and was not restored, for people."""
+    """The outcome of a restore, for people: the number of restored files, and each file that was not restored."""
     failures = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
     return [f"{len(restored.paths)} files were restored to their state at event {restored.to_seq}", *failures]
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
-    """What a restore would do, for people: a line for each file, and the calls whose effects are unknown."""
+    """The plan of a restore, for people: a line for each file, and the calls whose effects are unknown."""
     verbs = {
         "write": "put back",
         "delete": "remove",

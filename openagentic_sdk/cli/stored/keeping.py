@@ -115,15 +115,15 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         lines.append(f"{name}: {verb} {len(each.places)} fields and {each.blobs} blobs")
         lines += [f"  event {seq}: {on_one_line(pointer)}" for seq, pointer in each.places]
         lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
-    lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} told" for name in done.told]
-    lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} written anew" for path in done.archives]
+    lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} notified" for name in done.told]
+    lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} rewritten" for path in done.archives]
     lines += [f"note: {on_one_line(notice, 300)}" for notice in done.notices]
     screen.tell(args.json, asdict(done), lines)
     return OK
 
 
 def _remaining(store: SessionStore, session_id: str) -> str:
-    """What is left of an erasure that was stopped, and how to complete it."""
+    """Describe how far a stopped erasure got, and how to complete it."""
     with suppress(OpenAgentSdkError):
         if not has_unfinished_erasure(store.iter_events(session_id)):  # no log is rewritten before this one records it
             return "no event is erased yet: the same command begins again"

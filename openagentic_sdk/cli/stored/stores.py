@@ -39,7 +39,7 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def store_flag(args: argparse.Namespace) -> str:
-    """The flag with which another command finds this one's sessions, after a space."""
+    """The `--store` flag with which another command uses the same store, after a space; empty for the default store."""
     return f" --store {shlex.quote(on_one_line(args.store, 200))}" if args.store else ""
 
 
@@ -52,7 +52,7 @@ def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
 
 
 def open_session_store(address: str | None) -> SessionStore:
-    """The store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
+    """Open the store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
     if address is None or _ADDRESS.match(address):
         return open_store(address)
     if _MISTYPED.match(address):
@@ -64,9 +64,9 @@ def open_session_store(address: str | None) -> SessionStore:
 
 
 class Progress:
-    """Reports to a person, on stderr, the progress of a slow command: after a second, then ever more rarely.
+    """A report on the progress of a slow command, on stderr: after a second, then less and less often.
 
-    `text` is a format of `done` and `whole`.
+    `text` is a format string with `done` and `whole`.
     """
 
     def __init__(self, text: str = "indexing {whole:,} sessions: {done:,} done") -> None:
@@ -80,7 +80,7 @@ class Progress:
 
 
 def find_session(store: SessionStore, text: str) -> str:
-    """The id that a person means: full, a prefix, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
+    """Find the id that a person means: the full id, a prefix, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
     if text == NEWEST:
         for row in store.list_session_summaries(limit=1):
             return row.id
@@ -89,13 +89,13 @@ def find_session(store: SessionStore, text: str) -> str:
 
 
 def span_s(text: str) -> float | None:
-    """The seconds of `30min`, `36h`, `7d`, `2w`, `6m` (months) or `10y`; None for another text."""
+    """The number of seconds in `30min`, `36h`, `7d`, `2w`, `6m` (months) or `10y`; None for another text."""
     span = _SPAN.fullmatch(text.strip())
     return None if span is None else int(span[1]) * _SECONDS[span[2]]
 
 
 def moment(text: str) -> float:
-    """Epoch seconds of a date or date and time (UTC by default), or of a time ago: `36h`, `7d`."""
+    """Convert a date, a date and time (UTC by default), or a time ago (`36h`, `7d`) to epoch seconds."""
     ago_s = span_s(text)
     if ago_s is not None:
         return time.time() - ago_s

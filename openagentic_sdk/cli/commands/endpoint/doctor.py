@@ -171,7 +171,7 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
 def _look_at(
     screen: Screen, project: OpenedProject, candidates: list[Configured]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Try these MCP servers; the room that does is imported on call."""
+    """Test these MCP servers; the modules that do so are imported on call."""
     from ...servers.here import Here
     from ...servers.reach import look_at
 
@@ -200,7 +200,7 @@ def _unpriced_models(address: str | None) -> list[str]:
 
 
 def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:
-    """The endpoint and model in the flags. Raises `OptionsError` if there are none."""
+    """The endpoint and model that the flags name, if any. Raises `OptionsError` for flags that would need an endpoint."""
     timeouts = Timeouts(first_byte_s=args.timeout_s, idle_s=args.timeout_s, total_s=args.timeout_s)
     provider_name, model = split_model(args.model)
     if args.base_url:
@@ -226,7 +226,7 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
 
 
 def traces_of(environ: Mapping[str, str]) -> list[str]:
-    """The outcome of an empty request to the collector in the environment; empty if none exists."""
+    """Send an empty request to the collector in the environment; return the outcome, empty without a collector."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return []
     try:
@@ -241,11 +241,11 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
         problem = run_async(try_collector(settings))
     except OpenAgentSdkError as error:
         return [str(error)]
-    return [problem or f"{settings.url} takes them as {'JSON' if settings.as_json else 'protobuf'}"]
+    return [problem or f"{settings.url} accepts them as {'JSON' if settings.as_json else 'protobuf'}"]
 
 
 async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | None, list[Finding]]:
-    """The requested model, and the result of each check; the rest are skipped if the endpoint does not answer at all."""
+    """Check an endpoint; return the model and the findings. If it does not answer at all, the other checks are skipped."""
     try:
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)
@@ -283,7 +283,7 @@ class _Examination:
             await self.finding_of("usage in streams", self.usage),
             await self.finding_of("structured output", self.structured),
         ]
-        reasoning = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
+        reasoning = "sent in a separate field or in tags" if self._reasoning else "none was sent"
         return [*results, Finding("reasoning", self._reasoning or None, reasoning)]
 
     async def finding_of(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:

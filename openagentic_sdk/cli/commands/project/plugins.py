@@ -70,7 +70,7 @@ def _add(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
-    """The sentence after adding a plugin: whether it is enabled, and the setting that enables or disables it."""
+    """Yield whether the added plugins are enabled, and the setting that enables or disables one."""
     switches = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
     on = [name for name in names if switches.get(name, name.endswith("@local"))]
     off = [name for name in names if name not in on]
@@ -125,7 +125,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
-    """The contents of a plugin; its problems go to `notes`."""
+    """Print the contents of a plugin, and add its problems to `notes`."""
     screen.line(f"plugin {on_one_line(plugin.name)}")
     nowhere = claude_folders(plugin.root, setting_sources=(), managed_dir=None)
     commands = read_commands(nowhere, plugin.markdown("commands", "commands", notes))
@@ -147,7 +147,7 @@ def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
 
 
 def _servers(plugin: Plugin) -> list[str]:
-    """A line about each of its MCP servers, for the person who decides about the plugin."""
+    """The lines about each MCP server of the plugin, for the person who decides about it."""
     if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
         return []
     if not is_installed("parts.mcp"):

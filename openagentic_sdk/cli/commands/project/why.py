@@ -1,4 +1,4 @@
-"""`openagentic-sdk why NAME`: what a name refers to here, from which file, what it hides, and what it receives."""
+"""`openagentic-sdk why NAME`: what a name refers to here, from which file, what it hides, and what it is granted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Reason:
     lines: tuple[str, ...] = ()
 
     def shown(self, screen: Screen) -> Iterator[str]:
-        """The lines to print."""
+        """Yield the lines to print."""
         place = f" is {on_one_line(self.path)}" if self.path else ""
         scope = f" [{self.scope}]" if self.scope else ""
         yield f"{screen.styled(self.kind, 'bold')} {on_one_line(self.name)}{place}{scope}"
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def reasons(look: Look, name: str) -> Iterator[Reason]:
-    """Everything that the name refers to."""
+    """Yield everything that the name refers to."""
     plain = name.removeprefix("/")
     index = look.project.skills()
     skill = find_skill(plain, index.skills, index.hidden)
@@ -121,7 +121,7 @@ def known_names(look: Look) -> list[str]:
 
 
 def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
-    """Which skill of a name takes effect, and which ones it hides."""
+    """Explain which skill with this name takes effect, and which ones it hides."""
     hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
     winner = hidden.winner if hidden else skill
     losers = [pair for pair in index.shadowed if pair.winner is winner]
@@ -137,7 +137,7 @@ def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
 
 
 def _file_reasons(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
-    """The command, agent and plugin with a name."""
+    """Yield the command, the agents and the plugins with this name."""
     project = look.project
     command = project.commands.find(name)
     if command is not None:
@@ -154,7 +154,7 @@ def _file_reasons(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Re
     for plugin in project.plugins.plugins:
         if name in (plugin.id, plugin.name):
             lines = [
-                f"brings {kind}: {', '.join(each) or 'none'}"
+                f"contains {kind}: {', '.join(each) or 'none'}"
                 for kind, each in _parts_of_plugin(look, plugin.name).items()
             ]
             yield Reason("plugin", plugin.id, plugin.root, plugin.scope, tuple(lines))
@@ -176,7 +176,7 @@ def _hidden(notes: tuple[Diagnostic, ...], kind: str, name: str) -> list[str]:
 
 
 def _hooks(look: Look, name: str) -> Iterator[Reason]:
-    """The hooks of an event or a tool, or with this word in their command."""
+    """Yield the hooks of this event or tool, or with this word in their command."""
     project = look.project
     for hook in (*project.settings.hooks, *project.skill_hooks()):
         line = " ".join((hook.command, *(hook.args or ())))
@@ -187,7 +187,7 @@ def _hooks(look: Look, name: str) -> Iterator[Reason]:
 
 
 def _rules(look: Look, name: str) -> Iterator[Reason]:
-    """The rules with this text, or about this tool."""
+    """Yield the rules with this text, or about this tool."""
     settings = look.project.settings
     for effect in ("allow", "ask", "deny"):
         for rule in getattr(settings, effect):
@@ -212,7 +212,7 @@ def _servers(look: Look, name: str) -> Iterator[Reason]:
 
 
 def _words(name: str) -> Iterator[Reason]:
-    """The entries for a name in the table of documented words."""
+    """Yield the entries for this name in the table of documented words."""
     for kind, by_word in rows().items():
         row = by_word.get(name)
         if row is not None:
