@@ -118,7 +118,7 @@ class SubagentRuns(Part, Subagents):
                 self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
             elif task_started.child_session_id not in view.fold(SubagentsFold).open:
                 self._tasks().start(task_started.name, self._fetch(task_started), _task_id(record))
-        # Not the first failure alone: no report may continue beside a run that its exception has already ended.
+        # Wait for all, even after a failure: no report may continue once an exception has ended the run.
         reports = await asyncio.gather(*waits, return_exceptions=True)
         for error in reports:
             if error is not None:

@@ -41,7 +41,10 @@ _MAX_LISTED_CHARS = 2000
 
 
 class DeferredTools(Part):
-    """Decides which definitions the model receives and which it must search for, if all exceed `limit_bytes` together."""
+    """Decides which definitions the model receives and which it must search for.
+
+    `limit_bytes` is the size of all definitions together above which it must search.
+    """
 
     def __init__(self, run: Run, limit_bytes: int) -> None:
         super().__init__(run)

@@ -44,7 +44,8 @@ from ..tools.shell.file_policy import FilePolicy
 from ..tools.shell.sandboxed import named_channel
 from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, is_cached, shown_diff
 
-# Trials of one command: a trial is repeated if a file that it replaces has changed meanwhile or the run ended.
+# The maximum number of trials of one command: one is repeated if a file that it replaces has changed meanwhile, or if the
+# run ended.
 _MOST_TRIALS = 3
 _MOST_NAMED = 20
 _SHELL = "Bash"

@@ -92,7 +92,7 @@ class WithheldTest(RunTestCase):
         self.assertEqual(self.withheld(), [])
         self.write({".claude/commands/x.md": "---\nallowed-tools: Bash\n---\nDo."})
         (said,) = self.withheld()
-        self.assertIn("its files changed since it was trusted: .claude/commands/x.md", said)
+        self.assertIn("its files have changed since it was trusted: .claude/commands/x.md", said)
         self.assertIn("openagentic-sdk trust add", said)
 
     def test_changed_files_that_grant_something_are_reported_without_settings_too(self) -> None:
@@ -101,7 +101,9 @@ class WithheldTest(RunTestCase):
         self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
         self.skill("deploy", allowed_tools="Bash(rm:*)")
         (said,) = self.withheld()
-        self.assertIn("have ended, since its files changed since it was trusted: .claude/skills/deploy/SKILL.md", said)
+        self.assertIn(
+            "have ended, since its files have changed since it was trusted: .claude/skills/deploy/SKILL.md", said
+        )
 
     def test_a_program_that_distrusts_the_project_is_not_advised_to_trust_it(self) -> None:
         self.write({".claude/settings.json": '{"env": {"A": "b"}}'})

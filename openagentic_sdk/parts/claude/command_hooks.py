@@ -213,7 +213,7 @@ class ShellHook:
                 answer = replace(answer, block=False, block_reason=None, action="overridden", system_message=message)
         if answer is None or not self.only_forbids:
             return answer
-        # Other files of the project changed since a person trusted it, so its hooks may only make things stricter.
+        # Other files of the project have changed since a person trusted it, so its hooks may only make things stricter.
         wish = answer.permission if answer.permission != "allow" else None
         return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
@@ -321,7 +321,7 @@ def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: 
 
 # --- from settings -------------------------------------------------------------------------------------------------------
 
-# Whether a call (a tool's name and its input) matches a permission rule.
+# Whether a call matches a permission rule: called with the rule, the tool's name and the input.
 MatcherFits = Callable[[str, str, Mapping[str, Any]], bool]
 
 

@@ -32,7 +32,7 @@ _TOO_LATE_TO_BLOCK = frozenset(
 )
 # The points at which the model reads the remark; at the others only a person does.
 _MODEL_READS = frozenset({"post_tool_use", "post_tool_use_failure"})
-# The fields of an answer, of its `hookSpecificOutput`, and of a `decision` in that.
+# The fields, with their types, of an answer, of its `hookSpecificOutput`, and of a `decision` in that.
 _TYPES: Mapping[str, type] = {
     "continue": bool, "stopReason": str, "decision": str, "reason": str, "systemMessage": str, "suppressOutput": bool,
     "hookSpecificOutput": dict,

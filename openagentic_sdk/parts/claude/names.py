@@ -72,7 +72,7 @@ _TOOLS = {
     "BashOutput": "TaskOutput",
     "KillBash": "TaskStop",
 }
-# Our names that a matcher with one of Claude Code's names (tools, notifications, compactions) matches too.
+# Our names that a matcher with one of Claude Code's names (tools, notifications, compactions) also matches.
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "Skill": ("SkillActivate", "SkillLoad"),
     "SlashCommand": ("SkillActivate", "SkillLoad"),

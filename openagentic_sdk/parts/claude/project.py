@@ -51,7 +51,7 @@ _SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
 class ProjectPart(Part, SkillRuns):
-    """The project in one run. `guidance` is shared by the runs of the agent."""
+    """The project's contribution to one run. `guidance` is shared by the runs of the agent."""
 
     def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
         super().__init__(run)

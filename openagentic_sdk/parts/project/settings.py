@@ -494,7 +494,7 @@ def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
 
 _JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("allow", "ask", "deny", "additional_dirs"), _joined),
-    # The author of a rule decides what it can loosen, so rules are stored per file.
+    # The author of a rule decides what it can loosen, so equal rules of several files are all kept.
     "labels": lambda high, low: high + low,
     **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
     **dict.fromkeys(

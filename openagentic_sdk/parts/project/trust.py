@@ -37,7 +37,7 @@ TrustDecision = Literal["trusted", "refused", "unknown", "changed"]
 
 @frozen
 class TrustAnswer:
-    """The decision about a project: `trusted` or `refused`; `unknown` without one; `changed` if the files changed after it.
+    """The decision about a project: `trusted`, `refused`, `unknown` if there is none, `changed` if the files changed later.
 
     In the last case, `changed` names those files, and `hooks` are the trusted ones that only forbid.
     """
@@ -253,7 +253,7 @@ def _remaining_hooks(entries: Any, changed: Sequence[str], root: str) -> tuple[C
         # A deleted file is not found among the words, so its name is searched for, too.
         its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
         if its_own & set(changed):
-            why = f"a file of the hook {hook.command[:80]!r} changed since the project was trusted"
+            why = f"a file of the hook {hook.command[:80]!r} has changed since the project was trusted"
             answer = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": why}}
             block = f"printf %s {shlex.quote(why)} >&2; exit 2"
             asks = f"printf %s {shlex.quote(json.dumps(answer))}"
@@ -294,7 +294,7 @@ class TrustStore:
                 return TrustAnswer("trusted", real, digest, "it was trusted, and files added since grant nothing")
             more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
             names = ", ".join([*changed[:_MOST_NAMED], *more])
-            reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
+            reason = f"its files have changed since it was trusted{': ' if names else ''}{names}"
             hooks = _remaining_hooks(entry.get("hooks"), changed, real) if isinstance(before, dict) else ()
             return TrustAnswer("changed", real, digest, reason, changed, hooks)
         return TrustAnswer("trusted", real, digest, "it was trusted with these files")

@@ -36,7 +36,7 @@ MANIFEST_NAME = "manifest.json"
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_BLOB_BYTES = 256 * 1024 * 1024
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-# Zip bomb limit: logs compress to a tenth or twentieth of their size; a thousandth is an attack on the disk.
+# Zip bomb limit: logs compress to a tenth or twentieth of their size; a far higher ratio is an attack on the disk.
 MAX_UNCHECKED_BYTES, MAX_RATIO = 64 * 1024 * 1024, 200
 _SIZES = ("file_size", "compress_size")
 

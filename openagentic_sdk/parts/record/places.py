@@ -217,7 +217,7 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPla
             # A log from elsewhere may name any place: fields that hold the session together are kept.
             by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
     after = list(events)
-    start = 0  # of the range that the next checkpoint covers
+    start = 0  # the last event before the range that the next checkpoint covers
     # In a salvaged log, copied checkpoints name the positions of the old one: no salt there can be matched to its value.
     moved = events[0].events + 1 if events and isinstance(events[0], LogSalvaged) else 0
     for event in events:

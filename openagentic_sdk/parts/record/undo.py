@@ -37,7 +37,7 @@ from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
 
-# How to treat files that someone else changed since: restore nothing, skip these files, or overwrite them.
+# How to treat files that someone else has changed since: restore nothing, skip these files, or overwrite them.
 Conflicts = Literal["refuse", "skip", "overwrite"]
 RestoreAction = Literal["write", "delete", "keep", "refuse"]
 UNKNOWN = "unknown"
@@ -173,7 +173,7 @@ class _UndoFold:
     def _keep(self, event: FileKept, session_id: str, counts: bool, *, is_ours: bool) -> None:
         problem = event.problem
         if not is_ours:
-            problem = "it was kept by another installation, or the log was changed since"
+            problem = "it was kept by another installation, or the log has been changed since"
         elif not any(is_within(event.path, root) for root in self._roots):
             problem = "it is outside the workspace"
         self._problems[event.path] = problem
@@ -245,7 +245,7 @@ def _plan_file(store: SessionStore, file: ChangedFile, conflicts: Conflicts) -> 
     if reason is None and conflicts != "overwrite":
         reason = _conflict(file, current)
         if reason is None and wanted_mode is not None and mode not in (None, wanted_mode, file.after_mode):
-            reason = "something else changed its permissions since"
+            reason = "something else has changed its permissions since"
     if reason is not None:
         return PlannedFile(file.path, "refuse", current, file.before, reason=reason)
     action: RestoreAction = "delete" if file.before is None else "write"
@@ -269,7 +269,7 @@ def _conflict(file: ChangedFile, current: str | None) -> str | None:
         return None
     if file.after == UNKNOWN:
         return "a call that did not end may have changed it, and it differs from its earlier state"
-    return "something else deleted it since" if current is None else "something else changed it since"
+    return "something else has deleted it since" if current is None else "something else has changed it since"
 
 
 def restore_files(
@@ -286,7 +286,7 @@ def restore_files(
 
     Finishes an interrupted restore first. The events that `tail` returns are recorded in the same batch. Raises
     `FilesChangedError` if a file cannot be restored and `conflicts` is "refuse", and `SessionLockedError` while a run is
-    active; in each case nothing was changed.
+    active; in each case this restore changed nothing.
     """
     seal = seal or Seal()
     with store.open_writer(session_id) as writer:
@@ -337,7 +337,7 @@ def _carry_out(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
                 status = file_status(path)
                 now = None if status is None else digest_file(path)
                 if now not in (file["found"], digest):
-                    raise ToolError("something else changed it meanwhile")
+                    raise ToolError("something else has changed it meanwhile")
                 if digest is None and status is not None:
                     remove_file(path, status)
                 elif digest is not None and (

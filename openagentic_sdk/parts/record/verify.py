@@ -228,7 +228,7 @@ class _Checked:
         """Match the events of the range with those in the log, and report the differences."""
         signed = checked.signed
         # Positions are compared as they were when this was signed: each salvage since then moved them by one place. The
-        # first checkpoint after a salvage covers the last event of the one before it again.
+        # first checkpoint after a salvage covers again the last event that the previous checkpoint covers.
         salvages = sum(fork > place and source in self._salvaged_from for fork, source in self._forks)
         first, self._salvages = self.end - max(0, self._salvages - salvages), salvages
         try:

@@ -335,7 +335,7 @@ def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=settings.certificate)
         if settings.client_certificate is not None:
             context.load_cert_chain(settings.client_certificate, settings.client_key, lambda: "")
-    except (OSError, ValueError) as error:  # a missing file, no certificate, or a key with a password
+    except (OSError, ValueError) as error:  # a missing file, a file without a certificate, or a key with a password
         where = ", ".join(repr(name) for name in files if name)
         raise OptionsError(
             f"the certificates of $OTEL_EXPORTER_OTLP_CERTIFICATE ({where}) cannot be used: {error}"
