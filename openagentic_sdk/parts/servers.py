@@ -154,7 +154,7 @@ class ServerTools(Part):
             return None
         reason = (
             f"the server {server} changed the definition of this tool during the session, and earlier rules and approvals"
-            f" do not cover the new one (pin=False on the server lets them)"
+            f" do not cover the new one (pin=False on the server makes them cover it)"
         )
         return Objection("ask", reason, details={"definition": {**facts, "outcome": "ask", "before": first}})
 

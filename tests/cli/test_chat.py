@@ -299,7 +299,7 @@ class Chat(unittest.TestCase):
         activate = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "ship"}}]}
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
         terminal = self.start("run", activate, call, "Made.", flags=("make it",))
-        self.assertIn("while skill ship is used allow: Bash(touch:*)", terminal.read_until("[yes/no] "))
+        self.assertIn("while skill ship is used, allow: Bash(touch:*)", terminal.read_until("[yes/no] "))
         terminal.type(b"yes\n")
         terminal.read_until("Made.")
         self.assertEqual(terminal.process.wait(SECONDS), 0)

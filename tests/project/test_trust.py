@@ -167,7 +167,7 @@ class RequestsTest(ProjectTestCase):
                 f"use the folder /tmp ({source})",
                 f"at Stop run: curl x | sh ({source})",
                 "set A to b",
-                f"while skill a is used allow: Bash(make *), Bash (any command) ({path})",
+                f"while skill a is used, allow: Bash(make *), Bash (any command) ({path})",
             ],
         )
 

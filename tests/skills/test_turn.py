@@ -138,7 +138,7 @@ class CommandTest(TurnTestCase):
     def test_the_trust_question_shows_what_a_command_would_be_granted(self) -> None:
         asked = requests_of(self.project, [])
         self.assertEqual(len(asked), 1)
-        self.assertIn("while command /make is used allow: Bash(touch *)", asked[0])
+        self.assertIn("while command /make is used, allow: Bash(touch *)", asked[0])
 
     def test_a_commands_model_answers_its_turn_and_is_in_the_log(self) -> None:
         first = self.run_turns(call("Read", file_path="none"), "Done.", prompt="/make it")

@@ -104,7 +104,7 @@ def _listed(
     """Read one entry; return None, and add a finding, if it names no usable folder of the marketplace."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
-        notes.append(Diagnostic.left_out("plugin", f"{where} has no name of letters, digits and hyphens"))
+        notes.append(Diagnostic.left_out("plugin", f"{where} has no name that consists of letters, digits and hyphens"))
         return None
     notes += word_notes("marketplace-plugin", entry, "plugin-part")
     source = entry.get("source")

@@ -106,7 +106,7 @@ def offer_message(skill: SkillInfo) -> str:
 
 
 _RULES_INTRO = (
-    "The rules beside a pattern come to you when you read a file that fits it. "
+    "The rules next to a pattern are sent to you when you read a file that matches it. "
     "Read them yourself before you create such a file:"
 )
 
@@ -131,7 +131,7 @@ def index_text(skills: Sequence[SkillInfo]) -> str:
         cut = [shortened(summary, len(summary) * room // total_chars, "…") for summary in summaries]
         return _index_lines(skills, cut) + note
     names = ", ".join(contain(skill.name) for skill in skills)
-    names += "\n(Only names fit here. SkillList with a query says what they are for and where they are.)"
+    names += "\n(Only names fit here. SkillList with a query shows what they are for and where they are.)"
     if len(names) <= INDEX_BUDGET_CHARS:
         return names
     return f"There are {len(skills)} skills, too many to list: find the ones for a task with SkillList and a query."

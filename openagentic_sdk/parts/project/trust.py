@@ -89,7 +89,7 @@ def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
         digest = project_digest(real)
         if digest is not None and trusted_digest == digest:
             return TrustAnswer("trusted", real, digest, f"{TRUST_VARIABLE} trusts these files")
-        reason = f"{TRUST_VARIABLE} trusts files with the digest {trusted_digest[:80]!r}, and these have {digest}"
+        reason = f"{TRUST_VARIABLE} trusts files with the digest {trusted_digest[:80]!r}, but these have {digest}"
         return TrustAnswer("changed", real, digest, reason)
     return None
 
@@ -125,7 +125,7 @@ class _GrantingText:
         rules = [
             f"{rule} (any command)" if rule.casefold() == "bash" else rule for rule in grantable(self.allowed_tools)[0]
         ]
-        lines = [f"while {self.name} is used allow: {', '.join(rules)} ({self.path})"] if rules else []
+        lines = [f"while {self.name} is used, allow: {', '.join(rules)} ({self.path})"] if rules else []
         draft = draft_of(self.body)
         commands = draft.commands if draft is not None else ()
         return [
@@ -275,7 +275,7 @@ class TrustStore:
         try:
             files = granting_files(real)
         except OSError as error:
-            reason = f"the project's files are too many or cannot be read: {error}"
+            reason = f"the project has too many files, or one cannot be read: {error}"
             return TrustAnswer("unknown", real, None, reason)
         digest = files.digest
         try:

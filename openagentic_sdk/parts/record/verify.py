@@ -285,7 +285,7 @@ class _Checked:
             else:
                 twin = any(event == other for other in events[:index])
                 self._say(
-                    "added", seq, "it is there a second time" if twin else "it did not exist when this was signed"
+                    "added", seq, "it duplicates an earlier event" if twin else "it did not exist when this was signed"
                 )
         for index in lost_indexes:
             checked.bad.append(first_seq + index)

@@ -315,7 +315,7 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
             todo = "undoes that in a new session"
         else:
             intact = f"the {good.seq} events before it" if good.seq else "none of the log"
-            todo = f"makes a new session of what is intact: {intact}"
+            todo = f"makes a new session from what is intact: {intact}"
             todo += f", and with --keep-behind {behind} events after it as records" if behind else ""
         todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
         problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))

@@ -311,7 +311,7 @@ class Exporter:
         rejected, message = _partial(body, _is_protobuf(answer))
         if rejected:
             health.complain(
-                f"{settings.url} rejects {plural(rejected, 'span')} of {len(spans)}: {message or 'no reason'}"
+                f"{settings.url} rejects {plural(rejected, 'span')} of {len(spans)}: {message or 'no reason given'}"
             )
         health.rejected += min(rejected, len(spans))
         health.sent += max(len(spans) - rejected, 0)
