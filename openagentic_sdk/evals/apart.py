@@ -35,7 +35,7 @@ MAX_ANSWER_BYTES = 1 << 20
 MAX_WORDS_CHARS = 2_000
 _ROOT = str(Path(__file__).resolve().parents[2])
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.evals.apart import serve; serve()"
-# A process whose parent was killed ends by itself after longer than any question may take.
+# A process whose parent was killed ends by itself this long after the time limit of its question.
 _ORPHAN_S = 5.0
 _START_S = 60.0
 

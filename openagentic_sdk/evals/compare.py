@@ -11,7 +11,7 @@ differences between cases.
     other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
                                             fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
     other values, fewer than 6 cases        none: no 95 % interval exists for so few
-    costs, 6 cases and more                 that of the median difference, exact for any distribution (sign test; Conover,
+    costs, 6 cases or more                  that of the median difference, exact for any distribution (sign test; Conover,
                                             Practical Nonparametric Statistics, 1999, 3.2): for the mean of skewed values,
                                             no method, bootstrap included, is valid for so few
 
@@ -135,7 +135,7 @@ def _differences(pairs: Sequence[tuple[Row, Row]]) -> list[MeanDifference]:
         for scorer, value in one.scores.items():
             if scorer in theirs:
                 values.setdefault(scorer, []).append((value, theirs[scorer]))
-    # A single scorer is the value itself.
+    # With a single scorer, its score is the value itself.
     scorers = values if len(values) > 1 else {}
     cost_pairs = [(one.cost_usd, other.cost_usd) for one, other in pairs]
     costs = [(one, other) for one, other in cost_pairs if one is not None and other is not None]
@@ -227,7 +227,7 @@ def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     (low_a, high_a), (low_b, high_b) = wilson(both + only_a, n), wilson(both + only_b, n)
     margins = (both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither)
     product: float = both * neither - only_a * only_b
-    if product > 0:  # the continuity correction of his formula
+    if product > 0:  # the continuity correction of Newcombe's formula
         product = max(product - n / 2, 0)
     phi = product / sqrt(margins) if margins else 0.0
     down_b, up_b, down_a, up_a = p_b - low_b, high_b - p_b, p_a - low_a, high_a - p_a

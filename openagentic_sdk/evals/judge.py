@@ -88,7 +88,7 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
     try:
         if run.stop_reason != "end":
             raise ValueError(f"it ended with {run.stop_reason}")
-        # The last tool's input, or a text without any other words: among them it may be a quotation from the judged text.
+        # The input of the last answer call, or a text that is nothing but JSON: JSON within a text may quote the judged text.
         calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
         answer = calls[-1] if calls else run.text_as_json()
         validate(answer, VERDICT, "the verdict")
@@ -101,7 +101,7 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:
-    """The unique names of a case's scorers: their own, otherwise their kind, numbered from the second on."""
+    """The unique names of a case's scorers: its own name or kind for each, numbered from its second use on."""
     names: list[str] = []
     for scorer in scorers:
         plain = scorer.name or scorer.type

@@ -22,7 +22,7 @@ MAX_LOG_BYTES = 256 * 1024 * 1024
 
 @frozen(kw_only=True)
 class Planned:
-    """A case that is ready to run: `session_id` is the recorded session's, None for a prompt and for a log in a file."""
+    """A case that is ready to run. `session_id` is that of the recorded session; None for a prompt, or a log in a file."""
 
     id: str
     case: Case
@@ -37,7 +37,7 @@ class Planned:
         return not self.case.variants or variant in self.case.variants
 
     def recorded(self, suite: Suite, store: SessionStore) -> Sequence[Event]:
-        """The events of the recorded session. Raises `SessionError`, and `SuiteError` for a file that cannot be read."""
+        """Read the events of the recorded session. Raises `SessionError`, or `SuiteError` for a file that is unreadable."""
         if self.session_id is not None:
             return store.read_events(self.session_id)
         assert self.case.log is not None, "a prompt has no recorded session"
@@ -74,7 +74,10 @@ class EvalJob:
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` if one is missing."""
+    """The cases of a suite, one for each session that a tag or a search finds.
+
+    Raises `SuiteError` for a session or file that does not exist, and for a tag or a search that finds nothing.
+    """
     cases: list[Planned] = []
     for number, case in enumerate(suite.cases):
         where = f"cases[{number}]"
@@ -126,7 +129,7 @@ def variants_of(suite: Suite) -> list[str]:
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
-    """The first sessions that are not a subagent's or an eval's, whose copies of other sessions also have their tags."""
+    """The first sessions that are not a subagent's and were not created by an eval, whose copies have the same tags."""
     own_names: list[str] = []
     for name in names:
         if len(own_names) >= limit:

@@ -1,4 +1,4 @@
-"""Run one case once, by replay, by what-if or live; a run that a crash cut off is continued."""
+"""Run one case once: as a replay, as a what-if, or live; a run that a crash cut off is continued."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from ..parts.record.folds.spending import usage
 
 @frozen
 class MadeCall:
-    """A call that the model made, and its outcome as in `tool.result`, None without a result."""
+    """A call that the model made, and its outcome as in `tool.result`; None if it has no result."""
 
     tool: str
     input: Mapping[str, Any]
@@ -76,7 +76,7 @@ def played(
     is_fork: bool = False,
     difference: str | None = None,
 ) -> Played:
-    """The run in these events; `spent` are other events to take its costs from."""
+    """Fold these events into a run; its costs are those of the events in `spent`, if given."""
     forks = [index for index, event in enumerate(events) if is_fork and isinstance(event, SessionForked)]
     own = list(events[forks[-1] + 1 :] if forks else events)
     paid = events if spent is None else spent

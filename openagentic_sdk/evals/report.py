@@ -27,7 +27,7 @@ _REPORTED_FIELDS = tuple(
 
 @frozen(kw_only=True)
 class Row:
-    """A case under a variant: the number of passed repeats, and the mean and standard deviation of their values.
+    """The runs of a case under a variant: how many passed, and the mean and standard deviation of their values.
 
     The value of a run is the mean of its scores; the standard deviation is `None` for a single run.
     """
@@ -135,7 +135,7 @@ class EvalReport:
         return self.passes()
 
     def passes(self, fail_on: FailOn = "most") -> bool:
-        """Whether everything ran and no case failed in `any` of its repeats, in `most` of them, or in `all`."""
+        """Whether everything ran and no case failed in `any`, `most` or `all` of its repeats (see `fail_on`)."""
         is_whole = bool(self.runs) and self.finished is not None and not self.finished.left
         return is_whole and not any(row.fails(fail_on) for row in self.rows())
 
@@ -328,7 +328,7 @@ def _test_case(run: EvalCase, suite: str, several: bool, is_wavering: bool) -> s
 
 
 def is_error(run: EvalCase) -> bool:
-    """Whether the eval failed rather than the agent: the run or a scorer could not work."""
+    """Whether the eval failed rather than the agent: the run or a scorer did not work."""
     return any(score.get("error_type") for score in run.scores)
 
 

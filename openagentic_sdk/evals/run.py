@@ -78,7 +78,7 @@ async def run_suite(
 
 
 async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStarted:
-    """Read the event with which an earlier process began an eval. Raises `SuiteError`, also if the suite has changed."""
+    """Read the event with which an earlier process began an eval. Raises `SuiteError` if the suite has changed."""
     events = await off_loop(may_block(store), store.read_events, session_id)
     started = EvalReport.of(session_id, events).started
     if started.suite_sha256 != suite.digest():
@@ -206,7 +206,7 @@ class _SuiteRun:
             self.report = self.report.after(stored_events[0])
 
     async def _do(self, job: EvalJob) -> EvalCase | None:
-        """Run and score a job; None if the budget ended it, so that it can be resumed."""
+        """Run and score a job; return None if the budget ended it, so that it can be resumed."""
         began = asyncio.get_running_loop().time()
         event = EvalCase(
             case=job.planned.id, variant=job.variant, repeat=job.repeat, mode=job.planned.mode, passed=False

@@ -15,7 +15,8 @@ MAX_WORDS_CHARS = 2_000
 class Score:
     """A scorer's result for a run: whether it passed, a value from 0 to 1, and the reason.
 
-    `error_type` is set if it could not score, which is also a failure. `session_id` and `cost_usd` are those of a judge.
+    `error_type` is set if the scorer itself failed, and then the run does not pass. `session_id` and `cost_usd` are those of
+    a judge.
     """
 
     name: str
@@ -64,7 +65,7 @@ class JsonSchema:
 
 @frozen(kw_only=True)
 class Call:
-    """An expected call: the name of its tool matches `tool` (`Edit|Write`, `mcp__db__*`), its arguments contain `input`.
+    """An expected call: the name of its tool matches `tool` (`Edit|Write`, `mcp__db__*`); its arguments contain `input`.
 
     Each pattern in `matches` must be found in the argument of that name. `outcome` is one of `tool.result`.
     """

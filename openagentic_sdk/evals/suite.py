@@ -115,7 +115,7 @@ class Variant:
 
 @frozen(kw_only=True)
 class Suite:
-    """The definition of an eval: an agent, cases to run it on, variants of it, and scorers of the runs.
+    """The definition of an eval: an agent and its variants, cases to run them on, and scorers of the runs.
 
     `agent` is options, a function that creates them for each run, a table as in `agents.toml`, or `module:name` of one of
     the first two; without an agent, cases can only be replayed. `parallel` limits concurrent runs. `max_cost_usd` limits
@@ -391,7 +391,7 @@ _KEY = regex(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*(?:\.|=)")
 
 
 def line_of(text: str, path: str) -> int | None:
-    """The line of a TOML text with a field (`cases[2].scores[0].pattern`), or with its nearest container."""
+    """The line of a TOML text that contains a field (`cases[2].scores[0].pattern`), or with its nearest container."""
     target = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
     best: tuple[int, int | None] = (0, None)
     counts: dict[tuple[Any, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Fold a log into the text that its session may trust (of people and trusted tools), and its secrets.
+"""Fold a log into the text that its session may trust, because a person or a trusted tool wrote it, and its secrets.
 
 The sources of untrusted text are those of `UntrustedFold`, which precedes this fold in the list of folds.
 """

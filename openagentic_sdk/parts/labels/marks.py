@@ -39,7 +39,7 @@ class ProjectPlace:
     def with_target(self, result: ToolResult, input: Mapping[str, Any]) -> ToolResult:
         """The result of a file tool, with its source if a link in a path of the input leads out of these folders.
 
-        Links are followed once, now: the log contains the source.
+        Links are followed only now, because the log then contains the source.
         """
         for path in (input[key] for key in _PATH_KEYS if isinstance(input.get(key), str)):
             with suppress(OSError, ValueError):  # then nothing can be opened there

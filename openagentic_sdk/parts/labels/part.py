@@ -1,6 +1,6 @@
 """Labels at the permission gate: the origin of each result, and limits on what untrusted text may decide.
 
-Each stored result has its label in `meta["label"]`, and an untrusted source in `meta["untrusted"]`. Before a call that
+Each stored result has its label in `meta["label"]` and, if untrusted, its source in `meta["untrusted"]`. Before a call that
 changes or sends something, each of its control arguments is searched for in the content that the session may trust (see
 `fold`); the gate receives those that are in no trusted text, and the secrets that the call may disclose.
 """

@@ -122,7 +122,7 @@ def _canonical_url(word: str) -> str:
 
 
 def _decoded(escape: re.Match[str]) -> str:
-    """The character of an escape if RFC 3986 (section 2.3) treats both as equivalent."""
+    """The character of an escape if RFC 3986 (section 2.3) treats both as equivalent, else the escape in upper case."""
     letter = chr(int(escape.group()[1:], 16))
     return letter if letter in _UNRESERVED else escape.group().upper()
 
@@ -165,7 +165,7 @@ def _canonical_number(word: str) -> str:
     elif len(marks) > 1:
         plain = "".join(groups) if all(len(group) == 3 for group in groups[1:]) else ""
     elif marks and len(groups[1]) == 3 and 0 < len(groups[0]) < 4 and groups[0] != "0":
-        # 1,234 is over a thousand everywhere; 1.234 is ambiguous between locales.
+        # 1,234 is read as in English, as more than a thousand; 1.234 counts as ambiguous between locales.
         plain = "".join(groups) if marks[0] == "," else ""
     elif marks:
         plain = ".".join(groups)
@@ -175,7 +175,7 @@ def _canonical_number(word: str) -> str:
 
 
 def _plain_decimal(text: str) -> str:
-    """A number without an exponent or insignificant zeros; empty if it is not a finite number, or is extreme."""
+    """A number without an exponent or insignificant zeros; empty if it is not finite, or its exponent is extreme."""
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -81,7 +81,7 @@ class Content:
     def _add_bytes(self, data: str, media_type: str, name: str) -> None:
         media_type, title = clean_text(media_type, 100), f"{clean_text(media_type, 100)} {name}".strip() or "bytes"
         try:
-            # Strict, as vendors are: without it, other characters are skipped, and the request fails there.
+            # Strict, as vendors are: otherwise other characters would be skipped here, and the request would fail there.
             raw = binascii.a2b_base64(data, strict_mode=True)
         except ValueError:
             self.texts.append(f"[{title}: its data is not base64]")

@@ -138,7 +138,7 @@ class HttpWire:
     async def _exchange(
         self, method: str, body: bytes | None, more: Mapping[str, str], url: str | None = None
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request and yield the head of its answer, whatever the status, after any login that it requires."""
+        """Send a request, with a login if required; yield its answer, whatever its status, open during the block."""
         fresh = False
         for _ in range(_MAX_REFUSALS):
             headers = {**self._settings.headers, **await self._credentials(fresh), **more}

@@ -81,7 +81,7 @@ class PendingRequest(Generic[T]):
             await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:
-        """Withdraw the cancellation by `give_up`; return whether there was one, and nobody else has cancelled the task."""
+        """Withdraw the cancellation by `give_up`; return whether there was one and nobody else cancelled the task."""
         return self.is_late and self._task.uncancel() <= self._before
 
 

@@ -46,7 +46,7 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 
 def versions_named(data: Any, member: str) -> list[str]:
-    """The strings in the list of versions that is this member of what a server sent."""
+    """The versions listed in this member of what a server sent, without those that are not strings."""
     return [version for version in as_list(as_mapping(data).get(member)) if isinstance(version, str)]
 
 
@@ -87,7 +87,7 @@ def read_message(line: bytes, parse: Callable[[str], Any] = read_json) -> Any:
 
 
 def _read_patiently(text: str) -> Any:
-    """Like `read_json`, but slow and without blocking other threads. Raises ValueError if there are too many values."""
+    """Like `read_json`, but slower, so that other threads can run. Raises ValueError if there are too many values."""
     if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     return _PATIENT.decode(text)

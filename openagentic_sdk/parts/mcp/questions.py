@@ -79,7 +79,7 @@ async def _agrees(ask: AskText, text: str, details: Mapping[str, Any]) -> bool:
 
 
 async def _fill(field: _Field, intro: str, ask: AskText, details: Mapping[str, Any]) -> dict[str, Any] | str:
-    """The name and value of one field, empty if it is skipped; or the action that ends the form."""
+    """Ask for one field; return its name and value (nothing if it is skipped), or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):
         about, warning = {**details, **field.details()}, ""
@@ -133,7 +133,7 @@ class _Field:
         return (*labels, "decline") if labels else ()
 
     def details(self) -> dict[str, Any]:
-        """The answers that the field accepts, see `sessions.answers`."""
+        """Whether the field accepts several answers, and whether it may be empty; see `sessions.answers`."""
         return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
 
     def asks_for_secret(self, intro: str) -> bool:

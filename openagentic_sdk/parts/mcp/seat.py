@@ -1,6 +1,6 @@
 """One server of a run: not started yet, connected, or restarted after it died.
 
-A server that died is restarted when it is next needed, with a longer delay after each quick death (1, 2, 4 ... 60 s), and
+A server that died is restarted when it is next needed, with a longer delay after each quick death (1, 2, 4 and 8 s), and
 not at all after five. A call that was in progress may have taken effect: it is repeated only if the user declared the tool
 repeatable.
 """
@@ -45,8 +45,7 @@ _READ_AT_ONCE, _READ_AT_ONCE_SIZE = 8, 256 * 1024
 class ToolPins(Protocol):
     """Holds a server's tools to the definitions that a person agreed to.
 
-    `judge` splits the definitions from a server into those that may be offered, and the names of the others with the
-    reason.
+    `judge` returns those of a server's definitions that may be offered, and the names of the others with the reasons.
     """
 
     def judge(
@@ -159,7 +158,7 @@ class Seat:
             session.stale.add("tools")
 
     async def session(self) -> McpSession:
-        """The open session; a server that died is restarted first. Raises `McpError`."""
+        """Return the open session, after restarting a server that died. Raises `McpError`."""
         if self._session is not None and self._session.lost is None:
             return self._session
         if self._opening is None or self._opening.done():
@@ -301,7 +300,7 @@ class Seat:
     def _with_headers(
         self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]
     ) -> list[ToolDefinition]:
-        """The definitions whose headers can be sent, and store these headers for calls; all, unless over modern HTTP."""
+        """Return the definitions whose headers can be sent, and store the headers for calls. Only modern HTTP has them."""
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)

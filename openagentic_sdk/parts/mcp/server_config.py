@@ -272,7 +272,7 @@ def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None 
 def secrets_in(settings: McpServer) -> dict[str, str]:
     """The secrets in a server's configuration, each with a name.
 
-    Every header value is one, as a whole and its last word alone; so are environment values whose name suggests a secret.
+    Every header value is one, whole and without a first word such as `Bearer`; so are variables whose name suggests one.
     """
     secrets = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
     for name, value in settings.headers.items():

@@ -47,7 +47,7 @@ OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
 @frozen
 class RequestHooks:
-    """The callbacks for progress and for questions to a person that precede a request's result; None if not wanted."""
+    """The callbacks of a pending request: for its progress, and for questions to a person (None: nobody can be asked)."""
 
     on_progress: OnProgress | None = None
     ask: AskText | None = None

@@ -34,7 +34,7 @@ def is_final(stop_reason: str, message: str | None) -> bool:
 
 
 class StepsFold(Fold):
-    """The fold over a workflow's log.
+    """Collects the steps of a workflow from its log.
 
     `calls` are those of the current history, by id. `prompt` is the text that contains the arguments, and `prompt_seq` its
     event. `taken` are the numbers of the external events that the workflow received, `published` its published values by

@@ -1,6 +1,6 @@
 """External events for a workflow: stored when they are delivered, even if the workflow is not waiting for them yet.
 
-They are in a session of their own beside the workflow's, because the workflow's session is locked by its runner.
+They are in a separate session beside the workflow's, because the workflow's session is locked by its runner.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CANCEL = "workflow.cancel"
 MAX_NAME_CHARS = 200
 # Replaces the id of a call in the inbox's metadata: it makes the inbox a child of the workflow's session, deleted with it.
 _INBOX_CALL = "workflow.inbox"
-# The most events that may follow the one that records how a workflow parked.
+# The maximum number of events that may follow the one that records how a workflow parked.
 _LOOKED_AT = 100
 # The events that continue a workflow after its end; names, tags, signatures and notices leave it ended.
 _CONTINUES = (SystemInit, UserMessage, ToolUse, SessionRewound, SessionForked)
@@ -76,7 +76,7 @@ class Delivered:
 
 
 def inbox_of(session_id: str) -> str:
-    """The session that contains a workflow's events."""
+    """The id of the session that contains a workflow's external events."""
     return f"{session_id}.inbox"
 
 
@@ -96,7 +96,7 @@ def deliver(
     before; a cancellation of a workflow that has ended is not stored either. `redact` masks secrets in the payload (default:
     those named by the environment, and tokens of known formats). Raises `WorkflowError` for a name that is empty or too
     long, and for a workflow that has ended, and `SessionLockedError` if others keep delivering without pause, or if
-    a process that hangs holds the inbox in a store of files.
+    a hung process holds the inbox in a store of files.
     """
     if not name or len(name) > MAX_NAME_CHARS:
         raise WorkflowError(f"the name of an event must have 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
@@ -157,7 +157,7 @@ def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> boo
 
 
 def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
-    """Deliver as soon as nobody else does. That takes milliseconds: whoever takes much longer hangs, and is replaced."""
+    """Deliver as soon as nobody else does. That takes milliseconds: whoever takes much longer has hung and is replaced."""
     for wait_s in islice(_BUSY.waits(), 200):
         try:
             return deliver_once(False)

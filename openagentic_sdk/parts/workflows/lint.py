@@ -639,7 +639,7 @@ class _Body(ast.NodeVisitor):
             self._note(node, rule.kind, f"{_shown(node)} {rule.does}: use {rule.instead}")
 
     def follow(self, local: _Local, call: ast.Call | None) -> None:
-        """Check the code that a call of a function of this file runs; one that a decorator may replace is unknown."""
+        """Check the code that a call of a function of this file runs; one that a decorator may replace is skipped."""
         node = local.node
         if isinstance(node, ast.ClassDef):
             self._follow_class(local, call)

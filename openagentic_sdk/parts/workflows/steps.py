@@ -248,7 +248,7 @@ class KnownSteps:
 
 
 class StepLedger:
-    """Finds the records of steps, and begins and ends steps."""
+    """The interface through which a step is looked up in the log, begun and ended."""
 
     def take(self, step: Step) -> None:
         """Find the record of the step's current attempt: if it has ended, deliver it in its turn, otherwise begin it."""

@@ -161,7 +161,7 @@ class StepsAtWork(StepLedger):
         task.add_done_callback(self._over)
 
     def wait_s(self, step: Step) -> float:
-        """Seconds until the step may run; infinite if it waits for an event."""
+        """Seconds until the step may run; infinite if it waits for an event without a time limit."""
         due, plan = step.recorded_due, step.plan
         # A what-if has the recorded result already, and must not wait for its time again.
         if self.known_steps is not None and self.known_steps.has(plan.name, plan.input):

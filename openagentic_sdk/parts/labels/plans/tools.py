@@ -56,7 +56,7 @@ class PlanRunner:
 
 
 class PlanCodeTool(Tool):
-    """`{"code"}` -> the trusted part of the printed text. It replaces `tools.code.CodeTool` for planning models."""
+    """A tool that runs a plan: `{"code"}` -> the trusted part of the printed text. It replaces `tools.code.CodeTool`."""
 
     name = CODE_CALLER
     labels = OWN_SESSION
@@ -74,7 +74,7 @@ class PlanCodeTool(Tool):
 
 
 class ExtractTool(Tool):
-    """`{"value", "schema", "instruction"}` -> a value of that JSON schema, extracted by a model without tools."""
+    """A tool for plans: `{"value", "schema", "instruction"}` -> a value of that JSON schema, by a model without tools."""
 
     name = EXTRACT
     labels = ToolLabels("untrusted", control=(), sink=False)

@@ -1,4 +1,4 @@
-"""The values of a plan, each with a label of what it was computed from.
+"""The values of a plan, each with a label for the sources and secrets it was computed from.
 
 A container's label is that of its shape (number, order and names of items); each item has its own label. A value that is
 computed from others has the labels of all of them, whatever the computation (`PlanValues.compute`). Only taking an item out
@@ -23,7 +23,7 @@ _CHARS_PER_UNIT = 200
 
 @frozen
 class ValueLabel:
-    """The provenance of a value: untrusted `sources`, each with the call id that returned it, and names of `secrets`."""
+    """The provenance of a value: untrusted `sources`, each with the id of its call, and names of `secrets`."""
 
     sources: frozenset[tuple[str, str]] = frozenset()
     secrets: frozenset[str] = frozenset()

@@ -34,7 +34,7 @@ class McpHome:
         return read_entries(project, self.own)
 
     def configured(self, project: OpenedProject, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
-        """The entries with their states: ready, waiting for a person, or unusable."""
+        """The entries with their states, and with the servers of those that are ready."""
         return resolve(self.entries(project), project, self.consents, environ)
 
     def pins(self, root: str, name: str) -> Pins:

@@ -41,7 +41,7 @@ def open_servers(
     roots: Sequence[str] = (),
     pins_for: PinsFor | None = None,
 ) -> Servers:
-    """The servers of a run, not started yet: those given in code, and those in files with other names that may start.
+    """Create the servers of a run without starting them: those in code, and those with other names in files that may start.
 
     Raises `OptionsError` for an unusable server in code.
     """

@@ -102,7 +102,7 @@ class Pins:
             return pins
 
     def forget(self) -> None:
-        """Treat the next use as the first one. Raises `StorageError`."""
+        """Forget the pinned tools, so that the next use counts as the first. Raises `StorageError`."""
         self.agree(())
 
 

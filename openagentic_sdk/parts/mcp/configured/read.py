@@ -6,7 +6,7 @@
     plugin   `.mcp.json` or the manifest of a plugin, under prefixed names
 
 If several scopes define a name, the first of these applies. A damaged file is omitted as a whole; an entry that is not an
-object is omitted alone.
+object, or is too long, is omitted alone.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _entries(
 
 
 def _unreadable(entry: Any) -> str | None:
-    """Why an entry cannot be shown to a person for agreement; None if it can."""
+    """The reason why an entry cannot be shown to a person for agreement; None if it can."""
     if not isinstance(entry, Mapping):
         return "it is not an object"
     try:

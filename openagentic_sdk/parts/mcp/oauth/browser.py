@@ -1,4 +1,4 @@
-"""Send a person's browser to a login, and receive its return at a small server on 127.0.0.1 (RFC 8252, section 7.3)."""
+"""Send a person's browser to a login, and receive its callback at a small server on 127.0.0.1 (RFC 8252, section 7.3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ReadLine = Callable[[], Awaitable[str | None]]
 
 
 class LoopbackBrowser:
-    """Sends the person to a login and listens for the browser's return.
+    """Sends the person to a login and listens for the browser's callback.
 
     `tell` shows the person a line. `open_url` opens a browser (None: the person opens it). `paste`, if given, reads the
     address where a browser on another machine ended up.
@@ -73,7 +73,7 @@ class _LoopbackVisit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Open the login; return the query with which the browser returns. Raises `McpAuthError` if that takes too long."""
+        """Open the login; return the query of the browser's callback. Raises `McpAuthError` if it does not come in time."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in to {urlsplit(url).netloc} in the browser that opens now, or at this address:")
         browser.tell(url)
@@ -108,7 +108,7 @@ class _LoopbackVisit:
             tell("that is not the final address of this login")
 
     def _arrived(self, target: str) -> bool:
-        """Accept a returned query if it belongs to this login: anyone can send a request to this port."""
+        """Accept a callback if it belongs to this login; return whether it does: anyone can send a request to this port."""
         try:
             parts = urlsplit(target)
             query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)

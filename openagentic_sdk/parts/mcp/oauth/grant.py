@@ -66,7 +66,7 @@ class Attempt:
 
 
 def new_attempt() -> Attempt:
-    """New secrets, 256 bits each."""
+    """Create the secrets of a login attempt, 256 bits each."""
     return Attempt(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
 
 
@@ -91,7 +91,7 @@ def authorize_url(
 
 
 def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: Issuer) -> str:
-    """The code in the browser's return query. Raises `McpAuthError`.
+    """The code in the query of the browser's callback. Raises `McpAuthError`.
 
     `state` and `iss` are checked before anything else is trusted or shown, because anyone could have sent the query. The
     issuer is compared exactly, as in RFC 9207, section 2.4:

@@ -56,7 +56,7 @@ from .metadata import (
 
 # Error codes that mean that the client does not exist, or no longer exists.
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
-# A browser that does not return counts as one, too: some issuers show unknown clients an error page.
+# A missing callback of the browser counts as one, too: some issuers show unknown clients an error page.
 NO_ANSWER = "no_answer"
 # A request that a server must refuse without a login, and that has no effect without one.
 _PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
@@ -69,7 +69,7 @@ class Visit(Protocol):
     def redirect_uri(self) -> str: ...
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Open the URL; return the query with which the browser returns. Raises `McpAuthError` if it does not."""
+        """Open the URL; return the query of the browser's callback. Raises `McpAuthError` if it does not come."""
         ...
 
 
@@ -400,7 +400,7 @@ class OAuth:
             return login, await self._request_tokens(login, form, before=None, scope=scope)
 
     async def _is_unknown(self, url: str) -> bool:
-        """Whether an issuer rejects a client before login: the browser would show an error page and never return."""
+        """Whether an issuer rejects a client before login: the browser would show an error page, without a callback."""
         with contextlib.suppress(McpAuthError):  # it redirects the browser, as expected
             return (await self._ask.get(url)).status in (400, 401)
         return False

@@ -28,7 +28,7 @@ _LOOK_AGAIN_S = 0.05
 
 @frozen
 class Login:
-    """A login at one issuer: the client, its tokens, the endpoint to renew them at, and the `resource` they are for."""
+    """A login at one issuer: the client, its tokens, the endpoint that renews them, and the `resource` they are for."""
 
     issuer: str
     client: OAuthClient | None = None

@@ -34,7 +34,7 @@ class Resource:
 class Issuer:
     """An authorization server: its endpoints and capabilities.
 
-    `sends_issuer` means that it identifies itself in the browser's return (RFC 9207), `takes_documents` that a client id
+    `sends_issuer` means that it identifies itself in the browser's callback (RFC 9207), `takes_documents` that a client id
     may be the https URL of a document about the client. `stated_name` is its own spelling of its name if that differs by a
     trailing slash.
     """
