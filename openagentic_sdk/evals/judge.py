@@ -59,7 +59,7 @@ def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
 
 
 def question(judge: Judge, run: Played) -> str:
-    """The judge's prompt about a run."""
+    """Build the judge's prompt about a run."""
     sections = {"prompt": run.prompt, "answer": run.final_text}
     if run.structured_output is not None:
         sections["structured_answer"] = json.dumps(run.structured_output, ensure_ascii=False)
@@ -83,12 +83,12 @@ def _cut(text: str) -> str:
 
 
 def verdict(judge: Judge, name: str, run: Played) -> Score:
-    """The verdict in the judge's run, parsed strictly: anything but a complete verdict fails."""
+    """Parse the verdict in the judge's run strictly: anything but a complete verdict fails."""
     score = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
     try:
         if run.stop_reason != "end":
             raise ValueError(f"it ended with {run.stop_reason}")
-        # The input of the last answer call, or a text that is nothing but JSON: JSON within a text may quote the judged text.
+        # The input of the last answer call, or a text that is only JSON: JSON within a text may quote the judged text.
         calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
         answer = calls[-1] if calls else run.text_as_json()
         validate(answer, VERDICT, "the verdict")

@@ -40,7 +40,7 @@ class Player:
         self.budget = budget
 
     async def play(self, job: EvalJob) -> Played | None:
-        """Run a job; return None if the budget ended it first. Raises `OptionsError`, `SessionError`."""
+        """Run a job and return its run; None if the budget ended it first. Raises `OptionsError`, `SessionError`."""
         if job.planned.mode == "replay":
             return await self._replay(job)
         options = self.suite.options(job.variant)
@@ -191,7 +191,7 @@ class _SharedBudget(Part):
     async def before_step(self) -> None:
         complaint = self._budget.complaint()
         if complaint is not None:
-            raise RunStopped("budget", f"of all runs of this eval: {complaint}")
+            raise RunStopped("budget", f"for all runs of this eval together: {complaint}")
 
 
 def ended_by(events: Sequence[Event]) -> StopReason | None:

@@ -75,12 +75,12 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
 
 
 def score(scorer: Scorer, name: str, passed: bool, words: str = "") -> Score:
-    """A score of 1 or 0."""
+    """Create a score of 1 if the run passed, else of 0."""
     return Score(name, scorer.type, passed, float(passed), words[:MAX_WORDS_CHARS])
 
 
 def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Score:
-    """The score of a scorer that could not score."""
+    """Create the score of a scorer that itself failed."""
     return Score(name, scorer.type, False, 0.0, f"{error_type}: {words}"[:MAX_WORDS_CHARS], error_type)
 
 

@@ -143,11 +143,11 @@ class Suite:
         return hashlib.sha256(json.dumps(definition, default=_digest_form, sort_keys=True).encode()).hexdigest()
 
     def base(self) -> OpenAgenticOptions | None:
-        """The options of the agent for one run; None without an agent. Raises `OptionsError`."""
+        """Create the options of the agent for one run; None without an agent. Raises `OptionsError`."""
         return _agent(self.agent, self.folder, offline=False)
 
     def options(self, variant: str, *, offline: bool = False) -> OpenAgenticOptions | None:
-        """The options of one run under a variant, not shared with any other run; None without an agent.
+        """Create the options of one run under a variant, not shared with any other run; None without an agent.
 
         `offline` skips providers and keys, for a replay. Raises `OptionsError`.
         """
@@ -162,7 +162,7 @@ class Suite:
         return run_options
 
     def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
-        """The options of a judge: its own settings over the agent's. Raises `OptionsError`."""
+        """Create the options of a judge: the agent's, overridden by the judge's own. Raises `OptionsError`."""
         settings = {name: getattr(judge, name) for name in ("model", *_ASKED_AT)}
         start = OpenAgenticOptions() if base is None else base
         return varied(start, Variant(**settings), self.folder)
@@ -201,14 +201,14 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
 
 
 def options_of(where: str, folder: str) -> OpenAgenticOptions:
-    """The options that `module:name` in a folder is or returns. Raises `OptionsError`."""
+    """Import the options that `module:name` in a folder is or returns. Raises `OptionsError`."""
     options = _agent(where, folder, offline=False)
     assert options is not None, "a name yields options"
     return options
 
 
 def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
-    """The options that a suite or a variant names; None if it names none."""
+    """Create the options that a suite or a variant names; None if it names none."""
     if isinstance(agent, Mapping):
         source: Any = read_agent("agent", agent, Path(folder), offline=offline).options
     else:
@@ -488,7 +488,7 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     has_agent = case.run_mode == "replay" or suite.agent is not None
     _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent: the suite names none")
     is_place = case.at is None or (case.at >= 1 and case.run_mode == "whatif")
-    _require(is_place, f"{where}.at", "is an event's number, at least 1, and for whatif")
+    _require(is_place, f"{where}.at", "must be the number of an event, 1 or more, and only for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
         _require(name in variants, f"{where}.variants", f"unknown variant {name!r}: {', '.join(variants)}")

@@ -234,14 +234,14 @@ class Replays(unittest.IsolatedAsyncioTestCase):
             "azb": None,
             "az": r"its step 3 was note\(.*\) at .* is no longer made, after step 2 at test_sessions.py:\d+",
             "azc": r"its step 3 was note\(.*\) at .* and is now note\(.*\) at ",
-            "azbb": r"the workflow ended with done, where its body makes step 4 \(note\) at test_sessions.py:\d+ now",
+            "azbb": r"the workflow ended with done, but its body now makes step 4 \(note\) at test_sessions.py:\d+",
         }
         for names, difference in wanted.items():
             with self.subTest(names):
                 found = await body(names).replay("s", options=self.options)
                 self.assertRegex(str(found.difference), difference or "None")
         self.assertRegex(
-            str((await body("azb", "else").replay("s", options=self.options)).difference), "ends with else now"
+            str((await body("azb", "else").replay("s", options=self.options)).difference), "now ends with else"
         )
         self.assertEqual((RUNS, self.store.list_sessions()), (["a", "b"], ["s"]))
 

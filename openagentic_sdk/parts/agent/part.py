@@ -174,7 +174,7 @@ class AgentPart(PackagePart):
         return RunStopped(tripped.stop_reason, str(tripped))
 
     def context(self) -> ToolContext[Any]:
-        """The context for validators and guardrails: the run's folders, session and services."""
+        """Create the context for validators and guardrails: the run's folders, session and services."""
         agent = self.run.agent
         return ToolContext(
             cwd=agent.cwd,

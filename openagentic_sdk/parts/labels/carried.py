@@ -48,9 +48,9 @@ class CarriedLabels:
         return cls(places, origins, _origins(labels.get("decided")), secrets, labels.get("tainted") is not False)
 
     def origins_of(self, place: str, value: Any) -> Sequence[ValueOrigin] | None:
-        """The untrusted origins of an argument; None if the plan's code did not compute it.
+        """The untrusted origins of an argument, empty if there are none; None if they are unknown.
 
-        This is the case if the argument has changed since, or if the model wrote it after reading untrusted text.
+        They are unknown if the argument has changed since, or if the model may have written it after reading untrusted text.
         """
         origins = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
         if origins:

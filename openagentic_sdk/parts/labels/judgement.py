@@ -73,7 +73,7 @@ class ActingTool:
 
     @classmethod
     def of(cls, tool: BareTool, labels: ToolLabels | None) -> ActingTool:
-        """A tool with its declared labels, and cautious defaults for anything undeclared."""
+        """Describe a tool by its declared labels, with cautious defaults for anything undeclared."""
         labels = labels or ToolLabels()
         changes = tool.effect != "read"
         fixed = property_names(tool.input_schema)
@@ -85,7 +85,7 @@ class ActingTool:
 
     @classmethod
     def from_record(cls, name: str, record: Mapping[str, Any]) -> ActingTool:
-        """The inverse of `record`, with cautious defaults for anything that the log lacks."""
+        """Restore a tool from its `record`, with cautious defaults for anything that the log lacks."""
         control, arguments = record.get("control"), record.get("arguments")
         return cls(
             name,

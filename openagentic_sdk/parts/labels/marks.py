@@ -37,7 +37,7 @@ class ProjectPlace:
         return not is_outside(path, self.folders[0], self.folders)
 
     def with_target(self, result: ToolResult, input: Mapping[str, Any]) -> ToolResult:
-        """The result of a file tool, with its source if a link in a path of the input leads out of these folders.
+        """Return a file tool's result, with its source if a link in a path of the input leads out of these folders.
 
         Links are followed only now, because the log then contains the source.
         """
@@ -59,7 +59,7 @@ def label_result(
     place: ProjectPlace,
     is_started: bool = True,
 ) -> ToolResult:
-    """The result with its label. `labels` is the tool's declaration, None if it has none.
+    """Return the result with its label. `labels` is the tool's declaration, None if it has none.
 
     `is_started` is true for a call that began: if it was cancelled, it may have had effects. The tool's own notes about the
     result in `meta` (`untrusted`, a string, and `readers`, a list) can only make it less trusted.

@@ -14,7 +14,7 @@ _INSTEAD = "guard"
 
 
 def label_rules_of_settings(settings: Settings, *, is_trusted: bool) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
-    """The rules of `permissions.labels`, and diagnostics for invalid ones, each of which counts as `guard`."""
+    """Parse the rules of `permissions.labels`; for an invalid one, add a diagnostic and use `guard` in its place."""
     rules: list[LabelRule] = []
     notes: list[Diagnostic] = []
     for entry in settings.labels:

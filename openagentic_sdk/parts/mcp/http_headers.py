@@ -30,7 +30,7 @@ def encode_header_value(text: str) -> str:
 
 
 def decode_header_value(value: str) -> str:
-    """The text that a header value encodes; empty if it is not valid base64 of UTF-8."""
+    """Decode a header value to its text; empty if its base64 or UTF-8 is invalid."""
     if value.startswith("=?base64?") and value.endswith("?="):
         try:
             return base64.b64decode(value[9:-2], validate=True).decode("utf-8")

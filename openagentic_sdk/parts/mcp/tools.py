@@ -139,7 +139,7 @@ def _full_name(server: str, tool: str, shown_name: str) -> tuple[str, ...]:
 
 
 def hooks_of(ctx: ToolContext) -> RequestHooks:
-    """The hooks through which a server reports progress and asks questions during one call."""
+    """Create the hooks through which a server reports progress and asks questions during one call."""
     questions = ctx.services.get(Questions)
     shown_at = 0.0
 

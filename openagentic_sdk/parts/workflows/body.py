@@ -94,7 +94,7 @@ class Branch(Promise[Any]):
         self._raises: BaseException | None = None
 
     def next_id(self) -> str:
-        """The id of the next step that this branch creates."""
+        """Return the id for the next step that this branch creates, and count the step."""
         self.step_count += 1
         return f"{self.path}{self.step_count}"
 

@@ -37,7 +37,7 @@ class RunsElsewhere:
         raise NotImplementedError
 
     async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The end of a run (`stop_reason`, `text`, `error`) by its log and the event's `payload`; None while it runs."""
+        """Find the end of a run (`stop_reason`, `text`, `error`) by its log and the `payload`; None while it runs."""
         raise NotImplementedError
 
     async def cancel(self, run_id: int) -> None:

@@ -408,7 +408,7 @@ class _Body(ast.NodeVisitor):
         return None if is_found or not _CLASS_NAME.match(callee) else f"{callee}()"
 
     def type_of(self, annotation: ast.expr | None, depth: int = 0) -> _InferredValue:
-        """The value of a parameter or variable with this annotation."""
+        """The value of a parameter or variable with this annotation; None if unknown."""
         match annotation:
             case ast.Constant(value=str(text)) if depth < 5:
                 try:

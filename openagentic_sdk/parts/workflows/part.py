@@ -172,8 +172,8 @@ class WorkflowPart(PackagePart):
             # The text in the log may be masked.
             if ended is not None and ended.final_text not in (text, masked):
                 raise WorkflowChangedError(
-                    f"the workflow ended with {shortened(ended.final_text, 300)}, and its body ends with "
-                    f"{shortened(masked, 300)} now"
+                    f"the workflow ended with {shortened(ended.final_text, 300)}, but its body now ends with "
+                    f"{shortened(masked, 300)}"
                 )
         else:
             await self.log.record(AssistantMessage(text))
@@ -191,7 +191,7 @@ class WorkflowPart(PackagePart):
             else f"makes step {new.number} ({new.plan.name}) at {new.at}"
         )
         return WorkflowChangedError(
-            f"the workflow ended with {shortened(ended.final_text, 300)}, where its body {what} now"
+            f"the workflow ended with {shortened(ended.final_text, 300)}, but its body now {what}"
         )
 
     async def _run_to_end(self, root: Branch) -> None:
@@ -277,7 +277,7 @@ class WorkflowPart(PackagePart):
         raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
 
     def _children_wake_at(self) -> list[float]:
-        """The times at which workflows inside this one continue by themselves."""
+        """Read the times at which workflows inside this one continue by themselves."""
         run, times = self.run, list[float]()
         for started in run.view.fold(SubagentsFold).open.values():
             # A child whose session was deleted has no time to wake up at.

@@ -139,7 +139,7 @@ class StepsAtWork(StepLedger):
 
     @property
     def nearest_s(self) -> float:
-        """Seconds until the first step that waits for a time may run; infinite if no step does."""
+        """Seconds until the first waiting step may run without an event; infinite if none may."""
         return min(map(self.wait_s, self.waiting), default=math.inf)
 
     def begin_due(self) -> None:

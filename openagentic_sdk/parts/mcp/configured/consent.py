@@ -82,7 +82,7 @@ class Consents:
         self._file = KeptFile(path, "projects")
 
     def look_up(self, entry: ServerEntry) -> Consent:
-        """The decision about an entry of a project. Never raises: a file that cannot be read contains no agreement."""
+        """Look up the decision about an entry of a project. Never raises: an unreadable file contains no agreement."""
         try:
             projects = self._file.read()
         except StorageError as error:

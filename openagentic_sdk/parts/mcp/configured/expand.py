@@ -28,7 +28,7 @@ def variables_in(value: Any) -> tuple[str, ...]:
 
 
 def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with its command, args, env, url, headers and `oauth` settings expanded.
+    """Expand variables in an entry's command, args, env, url, headers and `oauth` settings.
 
     Raises an `OptionsError` that names the missing variables.
     """

@@ -18,7 +18,7 @@ from .resolve import ConfiguredServers
 def secrets_of_servers(
     own_servers: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome
 ) -> dict[str, str]:
-    """The secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
+    """Collect the secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(own_servers)}
     secrets = {
         f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()

@@ -46,7 +46,7 @@ class Pins:
     def judge(
         self, server: str, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]:
-        """The tools that may be offered (at first use, all), and the names of the others with the reason.
+        """Return the tools that may be offered (at first use, all), and the names of the others with the reason.
 
         If nothing can be stored, every use is the first one; a damaged file withholds all tools.
         """
@@ -73,7 +73,7 @@ class Pins:
         return offered_tools, refusals
 
     def changes(self, tools: Iterable[Mapping[str, Any]]) -> list[ToolChange]:
-        """The tools that are new or changed since they were agreed to, with the difference. Raises `StorageError`."""
+        """Find the tools that are new or changed since the agreement, with the difference. Raises `StorageError`."""
         pins = {} if self._file is None else self._file.read()
         changes: list[ToolChange] = []
         for tool in tools:

@@ -191,7 +191,7 @@ def _unreadable(entry: Any) -> str | None:
         is_short = len(json.dumps(entry)) <= MAX_ENTRY_CHARS
     except RecursionError:
         is_short = False
-    return None if is_short else f"more than {MAX_ENTRY_CHARS} characters are not read before somebody approves them"
+    return None if is_short else f"it has more than {MAX_ENTRY_CHARS} characters, too many to read before approving it"
 
 
 def _object(value: Any, key: str) -> Any:

@@ -28,7 +28,7 @@ class Challenge:
 
 
 def read_challenge(header: str | None) -> Challenge:
-    """The first Bearer challenge of a header, whose value may be several headers joined with commas.
+    """Parse the first Bearer challenge of a header, whose value may be several headers joined with commas.
 
     Invalid parts are skipped up to the next comma; of duplicate parameters, the first applies.
     """

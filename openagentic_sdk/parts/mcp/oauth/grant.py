@@ -73,7 +73,7 @@ def new_attempt() -> Attempt:
 def authorize_url(
     issuer: Issuer, client: OAuthClient, attempt: Attempt, *, redirect_uri: str, scope: str, resource: str
 ) -> str:
-    """The URL at which a person authorizes this client."""
+    """Build the URL at which a person authorizes this client."""
     query = {
         "response_type": "code",
         "client_id": client.id,
@@ -91,7 +91,7 @@ def authorize_url(
 
 
 def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: Issuer) -> str:
-    """The code in the query of the browser's callback. Raises `McpAuthError`.
+    """Return the code in the query of the browser's callback. Raises `McpAuthError`.
 
     `state` and `iss` are checked before anything else is trusted or shown, because anyone could have sent the query. The
     issuer is compared exactly, as in RFC 9207, section 2.4:
@@ -118,7 +118,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
 
 
 def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
-    """The body of a dynamic registration (RFC 7591) of a native program on a person's own machine."""
+    """Build the body of a dynamic registration (RFC 7591) of a native program on a person's own machine."""
     methods = ("none", "client_secret_post", "client_secret_basic")
     body = {
         "client_name": CLIENT_NAME,
@@ -133,7 +133,7 @@ def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
 
 
 def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> OAuthClient:
-    """The client that a server registered for us. Raises `McpAuthError` if it is unusable."""
+    """Read the client that a server registered for us. Raises `McpAuthError` if it is unusable."""
     if status not in (200, 201):
         raise refusal(issuer, data, (), status)
     secret = data.get("client_secret") or None
@@ -164,7 +164,7 @@ def own_client(settings: Mapping[str, Any], issuer: Issuer) -> OAuthClient | Non
 
 
 def token_request(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The form and the headers of a token request, including client authentication (RFC 6749, section 2.3.1)."""
+    """Build the form and the headers of a token request, including client authentication (RFC 6749, section 2.3.1)."""
     if client.method == "client_secret_basic" and client.secret is not None:
         # Both parts are form-encoded first, unlike in plain HTTP Basic, since an id or a secret may contain a colon.
         pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
@@ -183,7 +183,7 @@ def read_tokens(
     scope: str,
     sent_secrets: Sequence[str],
 ) -> Tokens:
-    """The tokens in an answer. A missing refresh token is that of `before`, a missing scope is `scope`.
+    """Read the tokens in an answer. A missing refresh token is that of `before`, a missing scope is `scope`.
 
     Raises `McpAuthError`, whose text repeats none of `sent_secrets`.
     """

@@ -47,13 +47,13 @@ class Logins:
         self._own: dict[str, Any] = {}
 
     def current(self) -> Login | None:
-        """The latest login. Raises `StorageError`."""
+        """Read the latest login, if there is one. Raises `StorageError`."""
         data = self._read()
         issuer = data.get("issuer")
         return self.at(issuer) if isinstance(issuer, str) else None
 
     def at(self, issuer: str) -> Login | None:
-        """The login at one issuer. Raises `StorageError`."""
+        """Read the login at one issuer, if there is one. Raises `StorageError`."""
         entry = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
         if not entry:
             return None
