@@ -68,7 +68,7 @@ class Authority:
         self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
 
     def is_ours(self, event: Event) -> bool:
-        """Whether this installation wrote this authorizing event: if it has no `seq` yet, this run created it."""
+        """Whether this installation wrote this authorizing event; one without a `seq` was created by this run."""
         return event.seq is None or event.seq in self._ours
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
@@ -111,7 +111,7 @@ class Authority:
         return EncodedEvents(signed, bodies)
 
     def mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
-        """The digest of an event; None, and `problem` is set, if there is no usable key."""
+        """Return the digest of an event; None if there is no usable key, as `problem` then explains."""
         is_fork = isinstance(event, SessionForked)
         if self.problem is None:
             try:

@@ -143,7 +143,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.fold_summary(session_id)
 
     def is_held(self, session_id: str) -> bool | None:
-        """Whether a living process writes to the session; None if unknown. Raises `SessionNotFoundError`."""
+        """Whether a live process writes to the session; None if unknown. Raises `SessionNotFoundError`."""
         return None
 
     def fold_summary(self, session_id: str) -> SessionSummary:
@@ -204,8 +204,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         for count, (place_of_row, row) in enumerate(candidates, 1):
             if summary_matches(row, query=query, include_children=True) and (keep is None or keep(row)):
                 rows.append(row)
-            # A page ends after so many rows even without one that fits: a rare filter must not read the whole store in
-            # one request.
+            # A page ends after so many rows even if none fits: a rare filter must not read the whole store in one request.
             if len(rows) >= limit or count == MOST_SCANNED:
                 return SessionPage(rows, written_cursor(place_of_row()))
         return SessionPage(rows)
@@ -254,7 +253,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return page_of((row for _, row in rows), limit=limit, offset=offset)
 
     def ids_beginning(self, start: str) -> list[str]:
-        """The ids with this prefix: all of them, or at least two."""
+        """The ids with this prefix: all of them, or at least two if there are more."""
         check_text("start", start)
         return [name for name in self.list_sessions() if start and name.startswith(start)]
 
@@ -494,7 +493,7 @@ def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list
 
 
 def dumps_all_stored(events: Sequence[Event]) -> list[str]:
-    """`dumps_stored` of each stamped event; encoded ones are not encoded again."""
+    """The result of `dumps_stored` for each stamped event; encoded events are not encoded again."""
     return [dumps_stored(event, body) for event, body in zip(events, encode_events(events), strict=True)]
 
 

@@ -23,7 +23,7 @@ TENANT_KEY = "tenant"
 class SessionWriter(ABC):
     """The exclusive right to append to one session, from `open_writer` until `close` or the death of the process.
 
-    `epoch` rises with every writer of a session. A store whose lock can be lost (a server restarted, somebody took the
+    `epoch` increases with every writer of a session. A store whose lock can be lost (a server restarted, somebody took the
     session over) checks it in each append, so that a writer that continues after hanging cannot write.
     """
 
@@ -87,7 +87,7 @@ class StoreCore(ABC):
 
     @abstractmethod
     def open_question_ids(self, session_id: str) -> tuple[str, ...]:
-        """The open questions of the session and of its subagents. Raises `SessionNotFoundError`."""
+        """The ids of the open questions of the session and its subagents. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def read_metadata(self, session_id: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def new_session_id() -> str:
 
 
 def session_of_request(request_id: str) -> str:
-    """The session id derived from a request id whose caller names no session: the same in every process and store."""
+    """The session id for a request whose caller names no session: derived from its id, the same everywhere."""
     return f"request-{json_sha256(request_id)[:32]}"
 
 

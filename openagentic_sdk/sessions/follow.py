@@ -77,7 +77,7 @@ async def follow(
 
 
 async def _is_abandoned(store: SessionStore, session_id: str) -> bool:
-    """Whether the session's request has lost its process, and nobody has continued it yet."""
+    """Whether the session's request has lost its process, and nobody has continued the request yet."""
     return await run_in_thread(lambda: is_abandoned(store, store.read_summary(session_id)), name=_THREAD, moment_s=0)
 
 
@@ -250,7 +250,7 @@ class Feed:
         return self.end[0]
 
     def page(self, after_seq: int) -> Sequence[Event]:
-        """The cached events after this one, at most one page: the same sequence for all followers at that position."""
+        """The cached events after a position, at most one page: the same sequence for all followers at that position."""
         if after_seq >= self.last_seq:
             return ()
         if self._page[0] != after_seq:
@@ -259,7 +259,7 @@ class Feed:
         return self._page[1]
 
     def reaches(self, after_seq: int) -> bool:
-        """Whether all events after this one are cached."""
+        """Whether all events after a position are cached."""
         return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
 
     def learn(self, seq: int, mark: _Mark | None) -> None:
@@ -395,7 +395,7 @@ class Watch:
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
         """The new events of the followed sessions; empty if a follower comes or leaves, or on timeout.
 
-        Runs in a thread. Polling many sessions takes time, at most a twentieth of the thread's.
+        Runs in a thread. Polling takes at most a twentieth of the thread's time, however many sessions are followed.
         """
         for _ in range(_MAX_LOOKS):
             followed, began, busy_s = self._followed(), time.monotonic(), time.thread_time()

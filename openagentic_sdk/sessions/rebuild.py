@@ -94,7 +94,7 @@ class _SentRequest:
 
 @frozen
 class _Audience:
-    """The recipient: a provider and, if known, the context of its requests; `before` digests the prefix."""
+    """The recipient of messages: a provider and, if known, the context of its requests; `before` digests the prefix."""
 
     provider: str | None
     context: ModelContext | None
@@ -155,7 +155,7 @@ class MessageBlock:
         return [part for result in results_shown for part in _pictures(result)]
 
     def is_empty_for(self, provider: str | None) -> bool:
-        """Whether it renders to no message: an answer with vendor fields alone is rendered only for that vendor."""
+        """Whether no message is rendered: an answer with vendor fields alone is rendered only for that vendor."""
         return not (self.calls or self.text or (self.extras and self.provider == provider))
 
     def render(self, audience: _Audience | None = None) -> list[Message]:
@@ -463,7 +463,7 @@ class Conversation:
 
     def _rewind(self, event: SessionRewound) -> None:
         if max(0, event.to_seq) < self.horizon:
-            # `load_view` reads the whole log before this can happen. In a log from elsewhere, a negative number is a 0.
+            # `load_view` reads the whole log before this can happen. In a log from elsewhere, a negative number counts as 0.
             raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, where the folded events begin")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()

@@ -1,4 +1,4 @@
-"""The digest that identifies exactly what a model was asked.
+"""The digest that identifies a request to a model exactly.
 
 The canonical form of a request is lines of JSON (keys sorted, ASCII, compact): one line per message in order, the system
 prompt first, then one line `{"model": ..., "tools": [...]}`. Its SHA-256 is recorded in `model.request`, so that anybody

@@ -41,15 +41,15 @@ class Rewriting(StoreCore):
         return ()
 
     def read_output(self, session_id: str, name: str) -> bytes:
-        """The bytes of one such file. Raises `StorageError`."""
+        """The bytes of a file that `list_outputs` names. Raises `StorageError`."""
         raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
-        """Delete these files. A missing one is not an error."""
+        """Delete files that `list_outputs` names. A missing one is not an error."""
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Remove the store's own remains of bytes that were replaced in these sessions, or deleted; return sentences about
-        what it cannot remove. A session deleted meanwhile is not an error.
+        """Remove what the store still has of bytes that were replaced in these sessions, or deleted; return sentences about
+        remains that it cannot remove. A session deleted meanwhile is not an error.
         """
         return ()
 

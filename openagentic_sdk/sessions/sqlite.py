@@ -409,7 +409,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def _append_one(self, writer: _SqliteWriter, event: Event, line: str, updated: float) -> bool:
         """Append a stamped event that does not change the session's row, in one statement; False if nothing was stored.
 
-        Most events of a run are of this kind: its row is already the newest, and only the counters of its summary change.
+        Most events of a run are of this kind: the row is already the newest, and only the counters of its summary change.
         """
         values = (place_of(writer.key, event.seq or 0), writer.key, writer.epoch, updated, line)
         # An error here occurs again in the general method, which reports it.

@@ -492,5 +492,5 @@ def _sha256(data: bytes) -> str:
 
 
 def _has_open_files(folder: Path) -> bool:
-    """Whether only readers keep a removed folder: their file system removes the files when they close them."""
+    """Whether readers still keep files of a removed folder: the file system removes them when they are closed."""
     return any(name.startswith(_OPEN_FILES) for _, _, names in os.walk(folder) for name in names)

@@ -84,7 +84,7 @@ class LogWriter(SessionWriter):
         self._summary = summary
 
     def keep_views(self, keep: Callable[[Position, KeptView], None]) -> None:
-        """Pass the argument of `keep_view` to `keep`, with its position in the log."""
+        """Pass each view given to `keep_view` on to `keep`, with its position in the log."""
         self._keep = keep
 
     def keep_view(self, kept: KeptView) -> None:

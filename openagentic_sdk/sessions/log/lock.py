@@ -118,7 +118,7 @@ _LOCKED_FILES: set[int] = set()
 
 
 def hold(fd: int) -> None:
-    """Bind the lock on this open file to this process: a forked child would otherwise keep it alive."""
+    """Bind the lock on this open file to this process: a forked child would otherwise keep holding it."""
     _watch_forks()
     _LOCKED_FILES.add(fd)
 
@@ -138,7 +138,7 @@ def _close_inherited() -> None:
     if not _LOCKED_FILES:
         return
     # The descriptors stay valid, because objects that the child inherited may close them.
-    # The lock lives as long as any copy of the open file: a child that outlives its parent would keep the session locked.
+    # The lock lasts as long as any copy of the open file: a child that outlives its parent would keep the session locked.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in _LOCKED_FILES:
         os.dup2(null, fd, inheritable=False)
@@ -147,7 +147,7 @@ def _close_inherited() -> None:
 
 
 def lock_holder(fd: int) -> str:
-    """The holder of the lock on an open file, if the system reports it: Linux lists the locks of its processes."""
+    """The holder of the lock on an open file, or "another run" if the system does not name it, as only Linux does."""
     holders = [words[4] for words in _locks_on(os.fstat(fd)) if words[1] == "FLOCK"]
     # 0 is a process of another container.
     return _described(f"process {holders[0]}") if holders and holders[0] != "0" else "another run"
@@ -212,7 +212,7 @@ class LeaseFile:
 
 
 def living_holder(path: Path, *, missing: str | None = None) -> str | None:
-    """The living holder of a lease, or None; `missing` if the file does not exist."""
+    """The live holder of a lease, or None; `missing` if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDWR | BINARY)
     except FileNotFoundError:

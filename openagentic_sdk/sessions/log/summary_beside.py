@@ -121,6 +121,6 @@ class SummaryBeside:
         return KeptSummary(summary, reader.position)
 
     def _ours(self, text: bytes | None) -> KeptSummary | None:
-        """The summary if it belongs to this session; None if it belongs to the session from which this folder was copied."""
+        """Parse a summary; None if it is invalid, or belongs to the session from which this folder was copied."""
         stored_summary = KeptSummary.from_json(text) if text else None
         return stored_summary if stored_summary and stored_summary.summary.id == self._folder.name else None

@@ -63,7 +63,7 @@ class SessionRow:
 
 
 class DatabaseStore(SessionStore):
-    """A store whose appends update each session's row. Subclasses implement the queries."""
+    """A store in a database that has a row for each session. Subclasses implement the queries."""
 
     page_events: ClassVar[int] = 500
     _clock: Clock
@@ -74,7 +74,7 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
-        """The error that refuses other writers of this session; None if no living process holds it."""
+        """The error that refuses other writers of this session; None if no live process holds it."""
 
     @abstractmethod
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:

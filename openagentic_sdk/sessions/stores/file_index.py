@@ -270,7 +270,7 @@ class FileIndex:
             except driver().OperationalError:
                 return None  # SQLite without FTS5, busy for too long, or the folder is not writable
             except driver().DatabaseError:
-                self.remove()  # create a damaged cache anew
+                self.remove()  # recreate a damaged cache
             except OSError:
                 return None
         return None

@@ -54,7 +54,7 @@ def without_user(url: str) -> str:
     slashes = "//" if rest.startswith("//") else ""
     # After the last @: a password with an unescaped one must not be shown in part.
     safe_url = f"{scheme}:{slashes}{rest.rpartition('@')[2]}" if "@" in rest else url
-    # Postgres takes the password as a parameter of the URL as well.
+    # Postgres also accepts the password as a parameter of the URL.
     return re.sub("(password=)[^& ]*", r"\1...", safe_url)
 
 

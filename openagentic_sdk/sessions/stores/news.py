@@ -71,9 +71,9 @@ class News:
         self._running = False
 
     def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
-        """Wait until sessions have an event after the known one, or a message after `messages_after`.
+        """Wait until a session has an event after the known one, or a message after `messages_after`.
 
-        Returns their ids, each with whether the session still exists; none on timeout.
+        Returns the ids of all sessions with news, each with whether it still exists; none on timeout.
         """
         deadline = time.monotonic() + timeout_s
         entries: dict[str, _NewsWaiters] = {}
@@ -92,7 +92,7 @@ class News:
             }
 
         try:
-            # A session that is followed already is known to the listener: only new ones cost a request.
+            # The listener already tracks the sessions that are followed: only new ones cost a request.
             self._begin({name: entry for name, entry in entries.items() if entry.last_seq < 0})
             with self._changed:
                 if not self._running:
@@ -114,7 +114,7 @@ class News:
             self._changed.notify_all()
 
     def _begin(self, entries: Mapping[str, _NewsWaiters]) -> None:
-        """Subscribe first and query then, so that nothing is missed in between."""
+        """Subscribe, then query, so that nothing is missed in between."""
         if entries:
             self._source.follow(entries, self._channel, FOLLOW_S)
             for entry in entries.values():

@@ -220,7 +220,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
             self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
 
     def _release_unused(self, at: SessionRow) -> None:
-        """Release a claim that nobody uses, if it took effect: a later one of this process may have the same epoch."""
+        """Release a claim that nobody uses, if it took effect and no writer of this process has the same epoch by now."""
         with suppress(SessionNotFoundError):
             # Read before `holds` is called: a later claim that this row shows is announced by then.
             took_effect = self._position(at.id).epoch == at.epoch

@@ -20,7 +20,7 @@ RETRIES = Backoff(0.005, 0.1)
 
 
 class StoreServer(ABC):
-    """A server as used by this process; subclasses connect with a driver. `where` names it for people; `refusal` is the
+    """A server as used by one process; subclasses connect with a driver. `where` names it for people; `refusal` is the
     driver's error class.
     """
 
@@ -65,7 +65,7 @@ class StoreServer(ABC):
             self._disconnect()
 
     def is_unreachable(self, error: Exception) -> bool:
-        """Whether the error means that the server cannot be reached, and says nothing about a session."""
+        """Whether the error means that the server cannot be reached, not that something is wrong with a session."""
         return isinstance(error, StorageError) and isinstance(error.__cause__, self._broken)
 
     @contextmanager

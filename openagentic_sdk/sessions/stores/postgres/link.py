@@ -64,7 +64,7 @@ def check_url(url: str) -> str:
 
 
 class PostgresServer(StoreServer):
-    """One Postgres server from the point of view of one process."""
+    """A Postgres server as used by one process."""
 
     kind = "Postgres"
 

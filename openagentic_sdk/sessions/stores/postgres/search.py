@@ -131,7 +131,7 @@ def update_index(
     progress: Callable[[int, int], None] | None = None,
     at_most: int | None = None,
 ) -> int | None:
-    """Bring the index up to date, with `at_most` for at most that many sessions without a holder; return the number of
+    """Bring the index up to date, `at_most` limiting this to so many sessions without a holder; return the number of
     sessions left, None if there is no index.
 
     `texts` returns the texts of the rows with these keys. Each step is kept if the update is stopped.
@@ -197,7 +197,7 @@ def keys_with_words(query: str) -> tuple[str, list[str]] | None:
 
 
 def by_index(db: Any, command: str, values: Sequence[Any] = (), *, through_order: bool = False) -> list[Any]:
-    """The rows of a query for which the planner, which has no statistics of outdated sessions, would read whole tables.
+    """Run a query by index: the planner, which has no statistics about outdated sessions, would read whole tables.
 
     With `through_order` the scan also marks the index entries of replaced rows as dead, so that later ones skip them.
     """

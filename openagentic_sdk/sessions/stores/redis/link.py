@@ -57,7 +57,7 @@ def driver() -> ModuleType:
 
 
 class RedisServer(StoreServer):
-    """One Redis server from the point of view of one process."""
+    """A Redis server as used by one process."""
 
     kind = "Redis"
     durability = "unknown"
@@ -279,7 +279,7 @@ def _setting(client: Any, name: str) -> str | None:
 
 
 def _info(client: Any, section: str) -> dict[str, Any]:
-    """The server's INFO; empty if this user may not read it."""
+    """A section of the server's INFO; empty if this user may not read it."""
     try:
         return dict(client.info(section))
     except driver().ResponseError:

@@ -121,7 +121,7 @@ return 1
 
 -- script stage
 -- KEYS: staged log, staged blobs.  ARGV: length before, seconds, lines ...
--- The answer is the length: a repeated attempt adds nothing. What is never used expires.
+-- The answer is the length: a repeated attempt adds nothing. Staged keys that are never used expire.
 if redis.call('LLEN', KEYS[1]) == tonumber(ARGV[1]) and #ARGV > 2 then
     redis.call('RPUSH', KEYS[1], unpack(ARGV, 3))
 end
@@ -153,7 +153,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
 end
 -- TYPE answers with a status, which is a table with the field `ok`.
 if redis.call('TYPE', KEYS[5]).ok == 'hash' then return 0 end
--- What was staged is incomplete if its time ran out, or if the server lost its last second.
+-- The staged keys are incomplete if they expired, or if the server lost its last second.
 if redis.call('LLEN', ARGV[3]) ~= tonumber(ARGV[5]) or redis.call('HLEN', ARGV[4]) ~= tonumber(ARGV[6]) then
     return -1
 end

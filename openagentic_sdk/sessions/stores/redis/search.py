@@ -114,7 +114,7 @@ class RedisIndex:
         return hits
 
     def _places(self, first: bytes, end: bytes) -> set[tuple[int, int, int]]:
-        """The places of a word: a session's number, and the first and the last event."""
+        """The places of the words in a range: for each, the session's number and the first and last event."""
         places = set()
         for member in self._call(None, lambda client: client.zrangebylex(f"{self._index}words", first, end)):
             _, key, events = member.rsplit(b" ", 2)

@@ -209,7 +209,7 @@ class _Connection(Guarded):
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. SQLite does not wait for others here, whatever its timeout."""
+    """Switch to the write-ahead log, with retries: SQLite does not wait for others here, whatever its timeout."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:

@@ -110,7 +110,7 @@ class SearchFile:
                 # SQLite without full text search, or the store's folder is not writable.
                 return None
             except driver().DatabaseError:
-                # Create a damaged cache anew.
+                # Recreate a damaged cache.
                 self.remove()
                 continue
             return search_hits(rows, words)
@@ -161,7 +161,7 @@ class SearchFile:
             try:
                 with index.lock:
                     index.connection.execute("PRAGMA journal_mode = WAL")
-                    # A power cut may damage the index, which is then created anew from the store.
+                    # A power cut may damage the index, which is then recreated from the store.
                     index.connection.execute("PRAGMA synchronous = OFF")
                     store = f"{self._store_path.absolute().as_uri()}?mode=ro"
                     index.connection.execute("ATTACH ? AS store", (store,))
