@@ -1,1 +1,1 @@
-"""Hooks: the points of a run that a user's own code may observe, change and stop."""
+"""Hooks: a user's own code, which observes, changes and stops what happens at fixed points of a run."""

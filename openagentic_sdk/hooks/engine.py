@@ -34,8 +34,8 @@ class Point:
     """A place in a run where hooks run.
 
     `value` is the payload key whose value `HookEngine.run` returns, `replaced_by` the field of a decision that may replace
-    it, `word` the log's term for that. If a point `closes`, a failing hook stops the run unless it declares otherwise.
-    `matched` is the payload key that a hook's pattern is matched against.
+    it, `word` the log's term for such a replacement. If a point `closes`, a hook that fails blocks the action unless it
+    declares otherwise. A hook's pattern is matched against the payload key `matched`.
     """
 
     value: str = ""
@@ -45,8 +45,8 @@ class Point:
     matched: str = "tool_name"
 
 
-# The points before an effect are closed. `stop` and `pre_compact` can also block, but a broken hook there would
-# keep a run from ever ending or shrinking.
+# The points before an effect fail closed. `stop` and `pre_compact` can also block, but a broken hook there would keep a
+# run from ever ending or shrinking.
 POINTS = {
     "session_start": Point(matched="source"),
     "user_prompt_submit": Point("prompt", "override_prompt", "rewrite_prompt", closes=True),
@@ -71,13 +71,13 @@ _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
 
-# Where the input of a built-in tool names a file or folder.
+# The keys in the input of built-in tools that name a file or folder.
 PATH_KEYS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit", "NotebookEdit"), ("file_path", "notebook_path")),
     **dict.fromkeys(("Glob", "Grep"), ("root", "path")),
 }
 
-_match_name = fits_name  # the name that programs know
+_match_name = fits_name  # the name by which programs import it
 
 _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
@@ -161,7 +161,7 @@ class HookEngine(WithAdvice):
         return current.get(row.value), events, wish
 
     async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> HookRun:
-        """Call `run` for this point; likewise the following methods."""
+        """Call `run` for this point; the following methods do the same for theirs."""
         return await self.run("user_prompt_submit", {"prompt": prompt}, context)
 
     async def run_pre_tool_use(
@@ -326,7 +326,7 @@ def _concerns(matcher: HookMatcher, name: Any) -> bool:
 
 
 def _details(decision: HookDecision) -> dict[str, Any]:
-    """The changes of a hook, small enough for the log: a new input or prompt itself, only the fact for large values."""
+    """The changes made by a hook, for the log: a new input or prompt in full, of larger values only their name."""
     changed = decision.override_tool_input
     big = {"messages": decision.override_messages, "tool_output": decision.override_tool_output}
     changes = {
@@ -345,7 +345,7 @@ def _details(decision: HookDecision) -> dict[str, Any]:
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:
     """Combine two decisions: the later replacement, the stricter permission, both contexts."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
-    # Of equally strict ones the later, whose reason refers to the input as it is now.
+    # Of two equally strict ones the later, whose reason refers to the current input.
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
     replacements = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
     return replace(
@@ -361,7 +361,7 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
 
 
 def _check_types(name: str, decision: HookDecision) -> None:
-    """Raise `TypeError` if a text, input or messages of the decision have another type, or an input is no JSON object."""
+    """Raise `TypeError` if a text, the input or the messages of a decision have the wrong type, or the input is not JSON."""
     expected_types = {**dict.fromkeys(_TEXTS, (str, "a string")), "override_tool_input": (Mapping, "a mapping")}
     for name_of_field, (kind, noun) in expected_types.items():
         value = getattr(decision, name_of_field)
@@ -370,7 +370,7 @@ def _check_types(name: str, decision: HookDecision) -> None:
                 f"hook {name!r} returned {type(value).__name__} as {name_of_field}: it must be {noun} or None"
             )
     if decision.override_tool_input is not None:
-        try:  # as in the log; what it cannot contain would end the run when the change is recorded
+        try:  # as in the log: otherwise recording an input that it cannot contain would end the run
             dumps_field({"tool_input": dict(decision.override_tool_input)})
         except InvalidEventError as error:
             raise TypeError(

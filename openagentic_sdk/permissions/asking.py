@@ -1,4 +1,4 @@
-"""Ask about a call that no rule decides: first hooks that answer in a person's place, then a callback, then a person.
+"""Ask about a call that no rule decides: hooks that answer in a person's place, then a callback, or else a person.
 
 Each of them receives a copy of the input: exactly the judged input runs, whatever happens to the copy.
 """
@@ -47,7 +47,7 @@ class People:
 
 
 async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
-    """Decide a call that the rules leave open; if nobody can be asked, it is denied."""
+    """Ask whether a call that the rules leave open may run; if nobody can be asked, it is denied."""
     final_facts, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request
@@ -109,7 +109,10 @@ async def ask_person(
     prompt: str = "Allow {}?",
     extra_details: Mapping[str, Any] | None = None,
 ) -> ApprovalResult:
-    """A person's decision on a call; `prompt` is formatted with the tool's name, `extra_details` are details that differ."""
+    """Ask a person about a call; return the decision.
+
+    `prompt` is a format string for the tool's name; `extra_details` add to the question's details, or replace them.
+    """
     subject = facts.subject
     put_question: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
     offers = offered_rules(subject) if result.category not in ("ask_rule", "path", "objection") else ()
@@ -181,7 +184,7 @@ async def _answered(
 
 
 async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None) -> dict[str, str]:
-    """Where the rules were saved; unwritable settings do not invalidate the answer, and the log records it."""
+    """Save the rules; return where, as details for the log. Unwritable settings do not invalidate the answer."""
     if save_rule is None:
         return {"remembered_in": "session"}
 
@@ -190,14 +193,14 @@ async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None)
             save_rule(rule)
 
     try:
-        await call_guest(partial(run_in_thread, save, name="openagentic-save-rule", moment_s=0), "what keeps a rule")
+        await call_guest(partial(run_in_thread, save, name="openagentic-save-rule", moment_s=0), "save_rule")
     except Exception as error:  # noqa: BLE001 - a callback may raise anything
         return {"remembered_in": "session", "not_saved": error_words(error)[1]}
     return {"remembered_in": "settings"}
 
 
 def _with_input(facts: Facts, result: ApprovalResult, changed: Mapping[str, Any] | None) -> ApprovalResult:
-    """An approval with the input that replaced the one in question, once the denying rules have judged it as well."""
+    """Add the changed input to an approval, or turn the approval into a denial if a rule forbids that input."""
     if changed is None or not result.allowed:
         return result
     other = facts.with_input(changed)

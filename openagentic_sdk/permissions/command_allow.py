@@ -1,7 +1,7 @@
-"""Which command lines may run without a question, by mode and allow rules.
+"""Decide which command lines may run without a question, by mode and allow rules.
 
-The whole line must be understood and every part permitted. A rule for complete words never covers commands hidden in them:
-see `programs`.
+The whole line must be understood and every part permitted. A rule about the words of a command never covers another command
+that is hidden in them: see `programs`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ from .subject import (
 
 @frozen
 class Judged:
-    """Whether a line, or part of one, may run without a question; the reason as a sentence; the rule that allowed it.
+    """A judgement of a line or part of one: whether it may run without a question, the reason as a sentence, and the rule
+    that allowed it.
 
-    `is_edit`: the mode allows it because it only edits files, as the file tools do. `named` are the positions of the
-    commands of a line that were allowed by a rule.
+    `is_edit` is true if the mode allows it because it only edits files, as the file tools do. `named` are the positions of
+    the commands of a line that were allowed by a rule.
     """
 
     allowed: bool
@@ -56,7 +57,7 @@ class Judged:
 
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
-    """Whether mode and allow rules permit the whole line; with `reads_only`, the set of read-only programs alone."""
+    """Judge whether mode and allow rules permit the whole line; with `reads_only`, only read-only programs are permitted."""
     # First: such a rule also covers lines that nobody can evaluate.
     whole = None if reads_only else policy.allow.for_tool("Bash")
     if whole is not None:
@@ -83,7 +84,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
             plain = None if not splits else _PLAIN_PATH if unclear is None else _PLAIN_WORD
             judged = _JudgedCommand(policy, subject, find, cwds, True, plain).judge()
         if not judged.allowed:
-            # A loop or substitution may have been rewritten with an xargs that a person does not find in the line.
+            # A loop or substitution may have been rewritten with an xargs that does not appear in the line.
             is_ours = unclear is not None and command.argv[0] == "xargs" and "xargs" not in (subject.command or "")
             return _unreadable(unclear.reason) if unclear is not None and is_ours else judged
         rule, reason = judged.rule or rule, judged.reason
@@ -103,7 +104,7 @@ def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds
 
 
 def _plain_form(subject: Subject) -> CommandLine | None:
-    """A compound line as one that lists all of its commands; None if it is not known to run nothing else."""
+    """A compound line rewritten as one that lists all of its commands; None if it could run anything else."""
     workspace, text = subject.workspace, subject.command or ""
     variables = {} if workspace.confined else {"HOME": user_home()}
     if not _MOVES.search(_QUOTES.sub("", text)):
@@ -116,8 +117,10 @@ _MOVES = regex(r"\b(?:cd|pushd|popd|dirs)\b")
 
 
 def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:
-    """The risk of parts that are harmless on their own, combined or in the folder that an earlier line changed to."""
-    # Each of these commands was judged by itself, in the folder where the line begins.
+    """The problem with a line whose parts are harmless on their own: their combination, or the folder that an earlier line
+    changed to; None if there is none.
+    """
+    # Each of these commands is judged by itself, in the folder where the line begins.
     moves = any(cd_words(command.argv) for command, _ in placed)
     if not moves and not workspace.has_moved:
         return None
@@ -140,17 +143,17 @@ _PARTS = regex(r"[\s'\"(){}=]+")
 # A decision must not take seconds: a larger tree is asked about.
 _MOST_IN_TREE = 2000
 _MOST_PASSED_ON = 20_000
-# A path that xargs passes on as one word, also without its folder, where it must not become an option; and one that the
-# shell also keeps as it is, because it cannot be a wildcard.
+# A path that xargs passes on as one word, with or without its folder, and that cannot become an option without it; and one
+# that the shell also keeps unchanged, because it cannot be a wildcard.
 _PLAIN_PATH = regex(r"(?!.*/-)[A-Za-z0-9_./@+,=:%~^{}\[\]()!#$&-]+")
 _PLAIN_WORD = regex(r"(?!.*/-)[A-Za-z0-9_./@+,=:%~^{}#$&-]+")
 
-# An option with its value, whatever a wildcard in the value expands to.
+# The start of an option with a value, which it remains whatever a wildcard in the value expands to.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
 class _JudgedCommand:
-    """One simple command of a line, with its judgement."""
+    """A simple command of a line, and the checks by which it is judged."""
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class _JudgedCommand:
         judged = self.cd() if self.command.argv[0] == "cd" else self.program()
         inner = None if judged.allowed else unwrapped(self.command)
         if inner is not None:
-            # The program in /bin need not be the one that a rule means by its name.
+            # The program in /bin need not be the one that a rule refers to by name.
             reads_only = self.reads_only or inner.argv[0] not in self.command.argv
             inner_program = _JudgedCommand(self.policy, self.subject, inner, self.cwds, reads_only).program()
             judged = inner_program if inner_program.allowed else judged
@@ -214,7 +217,7 @@ class _JudgedCommand:
         return refused or Judged(False, f"no rule allows: {words}")
 
     def reads(self) -> Reads | None:
-        """The paths that a call of a read-only program reads; None if it is not one, or not in this project."""
+        """The paths that a read-only call reads; None if the call is not known to be read-only in this project."""
         argv, trusted, cwds = self.command.argv, self.subject.workspace.trusted, self.cwds
         if argv[:2] == ("git", "-C") and len(argv) > 3 and self.is_readable_folder(argv[2]):
             cwds = tuple([os.path.join(cwd, literal(argv[2])) for cwd in cwds])
@@ -231,7 +234,7 @@ class _JudgedCommand:
         return all(permits_access(self.policy, access, self.subject).outcome == "allow" for access in accesses)
 
     def by_rules(self) -> Iterator[Judged]:
-        """The judgement of the first rule of each kind about this command."""
+        """Yield the judgement by the first matching rule of each kind."""
         book = self.policy.allow
         rule = None if self.command.open_assignments else book.for_command(self.command.argv)
         # A rule that spells out the whole line was written by somebody who saw all of it: nothing else is checked.
@@ -253,10 +256,10 @@ class _JudgedCommand:
         return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
 
     def problem(self, rule_words: int) -> str | None:
-        """The reason why a rule about the first `rule_words` words of a call does not cover the rest after all."""
+        """The reason why a rule about the first `rule_words` words of a call does not cover the rest after all, or None."""
         argv = self.command.argv
         if self.command.globs and min(self.command.globs) < rule_words:
-            return "the wildcard is at the place of a word of the rule"
+            return "a wildcard takes the place of one of the rule's words"
         reason = self.could_be_option() or hazard(argv, rule_words)
         if reason is not None:
             return reason
@@ -277,12 +280,12 @@ class _JudgedCommand:
         return self.reaches_outside(rule_words) or self.reads_forbidden_tree(read_only(argv, trusted=True))
 
     def reaches_protected(self, rule_words: int) -> str | None:
-        """Whether a word names a protected path: a program that is not read-only may write to any path among its words."""
+        """The problem if a word names a protected path: a program that is not read-only may write to any path it names."""
         if read_only(self.command.argv, trusted=True) is not None:
             return None
         for word in self.command.argv[rule_words:]:
             for text in path_like(word):
-                # HEAD as a revision is in most git commands, and also the name of a protected file of the repository.
+                # In most git commands HEAD is a revision; it is also the name of a protected file of the repository.
                 is_revision = base_name(self.command.argv[0]) == "git" and text.rpartition("/")[2] == "HEAD"
                 for access in () if is_revision else self.accesses(text, write=True):
                     if is_protected(access.places, self.subject.workspace.protected):
@@ -290,10 +293,10 @@ class _JudgedCommand:
         return None
 
     def writes_elsewhere(self) -> str | None:
-        """Whether a program that writes the paths it names leaves the workspace, or reaches a protected place."""
+        """The problem if a program writes to a path that is outside the workspace or protected."""
         if self.policy.mode == "bypass":
             return None
-        # Without the allow rules: one about this program must not also decide about the places that it writes to.
+        # Without the allow rules: one about this program must not also permit the places that it writes to.
         writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
         for word in self.command.argv[1:]:
             for text in path_like(word):
@@ -304,7 +307,7 @@ class _JudgedCommand:
         return None
 
     def reaches_outside(self, rule_words: int) -> str | None:
-        """Whether a word names an existing file outside the workspace, which needs a separate rule."""
+        """The problem if a word names an existing file outside the workspace, which needs a separate rule."""
         name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
@@ -372,13 +375,13 @@ class _JudgedCommand:
     def entry_problem(self, reads: Reads) -> str | None:
         """The problem with the files that find passes on: one leads elsewhere, or its name becomes several words."""
         if self.command.globs:
-            return "its wildcards stand for folders that are not looked through: write them out, or quote a pattern"
+            return "its wildcards expand to folders that are not searched: write them out, or quote a pattern"
         for path in reads.paths:
             for cwd in self.cwds:
                 folder = os.path.normpath(os.path.join(cwd, literal(path)))
                 entry = unsafe_entry(self.subject, folder, path, reads.follows, self.plain_names, _MOST_PASSED_ON)
                 if entry is not None:
-                    problem = "is a link elsewhere, has an unusual name, or is one of too many"
+                    problem = "leads elsewhere, has an unusual name, or is one of too many"
                     return f"it opens what it finds, and {entry} {problem}"
         return None
 
@@ -387,7 +390,7 @@ class _JudgedCommand:
         places = (*self.subject.workspace.roots, *filter(None, map(repository_of, self.cwds)))
 
         def is_elsewhere(rule: Rule) -> bool:
-            """A built-in rule about files of the home folder, far from this repository."""
+            """Whether a rule is a built-in one about files of the home folder, outside this repository."""
             path = rule.pattern.removeprefix("/").removesuffix("/**")
             return rule.source == BUILT_IN and "?" not in path and not is_inside(os.path.realpath(path), places)
 
@@ -400,7 +403,7 @@ class _JudgedCommand:
         return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] in PRINT_WORDS)
 
     def wildcard_problem(self, reads: Reads) -> str | None:
-        """The problem if a wildcard of a reading call stands for paths that are not checked."""
+        """The problem if a wildcard in a call that reads expands to something that is not checked."""
         argv = self.command.argv
         for index in self.command.globs:
             if argv[0] == "printf" and index == 1:
@@ -424,9 +427,7 @@ class _JudgedCommand:
         return None
 
     def editing(self) -> Judged | None:
-        """The verdict on a command that only edits files of the workspace, which must contain sources and targets; None for
-        others.
-        """
+        """The judgement of a command that only edits files and stays in the workspace; None for any other."""
         edits = file_edits(self.command.argv)
         if edits is None or self.could_be_option() is not None:
             return None
@@ -434,7 +435,7 @@ class _JudgedCommand:
             return None
         sources = {name.rstrip("/") for text in edits.sources for name in self.names(text)}
         if any(os.path.basename(name) in ("", ".", "..") for name in sources) or self.is_glob(edits.into):
-            return None  # a folder's contents, with unknown names, or a place that only the shell knows
+            return None  # a folder's contents, with unknown names, or a place that only the shell can determine
         goals = [os.path.join(edits.into, os.path.basename(name)) for name in sources] if edits.into is not None else []
         changed = [*edits.changes, *([edits.into] if edits.into is not None else ())]
         for text, write in [*((text, True) for text in (*changed, *goals)), *((text, False) for text in edits.reads)]:
@@ -454,11 +455,11 @@ class _JudgedCommand:
         return Judged(True, f"mode {self.policy.mode} allows {name}, which edits inside the workspace", is_edit=True)
 
     def needed_folders(self) -> tuple[str, ...]:
-        """The folders that no command removes without a question: the workspace's, and its working directory."""
+        """The folders that no command removes without a question: the workspace's, and those in which this one may run."""
         return (*self.subject.workspace.roots, *map(os.path.realpath, self.cwds))
 
     def names(self, text: str) -> tuple[str, ...]:
-        """The names that a word expands to in every folder that the command may run in; the word itself if unknown."""
+        """The names to which a word expands in the folders where the command may run; the word itself if unknown."""
         if not self.is_glob(text):
             return (literal(text),)
         expansions = [self.subject.workspace.expand(text, cwd) for cwd in self.cwds]
@@ -468,7 +469,7 @@ class _JudgedCommand:
         return text in self.globs
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
-        """Whether a bounded search finds nothing protected in a folder, and no links unless it `may_link`."""
+        """Whether a complete but bounded search finds nothing protected in a folder, and no links unless `may_link`."""
         looked_at = 0
         protected = self.subject.workspace.protected
         # Links are not followed; those that it finds are judged below.
@@ -483,7 +484,7 @@ class _JudgedCommand:
         return True
 
     def accesses(self, text: str, *, write: bool) -> Iterator[Access]:
-        """The paths that a word may stand for, from every folder in which the command may run."""
+        """Yield the paths that a word may denote, from every folder in which the command may run."""
         workspace = self.subject.workspace
         is_glob = text in self.globs or text in self.glob_folders
         for cwd in self.cwds:

@@ -1,4 +1,4 @@
-"""Which command lines must not run: the deny and ask rules that some part of a line matches, or could match.
+"""Find the deny and ask rules that some part of a command line matches, or could match.
 
 It is enough that a part could match a rule. Whatever is not understood, or may reach a program that runs text, is matched
 generously.
@@ -29,7 +29,7 @@ from .shell import (
 from .subject import Access, Subject
 from .wildcards import Wildcard, read_wildcards
 
-# Commands within commands (`sh -c "sh -c ..."`); deeper ones than people write.
+# The deepest nesting of commands within commands (`sh -c "sh -c ..."`) that is searched: deeper than people write.
 MAX_DEPTH = 8
 # How many words after a program's name are searched for the rest of a rule.
 MAX_GUESSED_WORDS = 12
@@ -63,7 +63,7 @@ _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 
 
 def could_be_anything(subject: Subject) -> bool:
-    """Whether a command of the line has a name that only bash can expand, so that no rule about names can be excluded."""
+    """Whether a command of the line has a name that only bash can expand, so that any rule about commands could match."""
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would read the following bytes as other characters
@@ -134,7 +134,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
                 return rule
         if base_name(command.argv[0]) not in _TAKES_INPUT:
             continue
-        # These append words from their input to the command that they are given, or put them in place of `{}`.
+        # These append words from their input to the command that they are given, or replace `{}` with them.
         for inner in inner_commands(command.argv):
             fixed_words = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
             rule = book.for_beginning(fixed_words) if fixed_words and fixed_words[0] else None
@@ -146,7 +146,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
 def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     """Whether the commands of a rule follow each other in the line, or could in a part that was not understood.
 
-    Each of several commands may have more words than in the rule, and other words may be between them.
+    Each command of a rule with several may have more words than in the rule, and other commands may be between them.
     """
     line = subject.line
     if wildcards[0].line:
@@ -158,7 +158,7 @@ def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
         return True
     words = [*subject.doubtful_words]
     if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
-        # Stands for the words that xargs reads from its input.
+        # Represents the words that xargs reads from its input.
         words.append(LooseWord("$", False, True))
     for one in wildcards:
         count_steps(len(words))
@@ -178,7 +178,7 @@ def _is_wildcard(wildcard: Wildcard, command: SimpleCommand) -> bool:
 
 
 def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
-    """The command, the commands that it wraps, and the command lines in its arguments."""
+    """Yield the command, the commands that it wraps, and those of command lines in its arguments."""
     if not argv or not argv[0]:
         return
     count_steps(4)
@@ -189,7 +189,7 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
     if not takes_code(argv):
         return
     for word in argv[1:]:
-        # A single word is no command with arguments, and is matched as a word already.
+        # A single word is not a command with arguments, and is already matched as a word.
         line = parse_command(word) if " " in word or "\n" in word else None
         if isinstance(line, CommandLine):
             for command in line.commands:
@@ -208,7 +208,7 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
         else:
             rules = [rule for key in dict.fromkeys((name, word.text)) for rule in book.commands.get(key, ())]
         following_words = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
-        # If no word is open, a rule whose words are not all there is excluded by one comparison of sets.
+        # If no word is open, one comparison of sets excludes a rule whose words are not all present.
         count_steps(2 * len(rules))
         is_certain = not any(word.open or IS_GLOB.search(word.text) for word in following_words)
         texts = {word.text for word in following_words}

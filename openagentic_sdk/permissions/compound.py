@@ -3,7 +3,7 @@
 Groups, `if`, `for` over words that are written out, `while read`, `[[ ]]`, here-strings and here-documents, braces,
 `<(...)`, variables that the line sets, `$HOME`, `$PWD` and, where a text is only printed or compared, variables and the
 output of commands are replaced, and every command is listed, whether or not its condition holds. The result is read by
-`parse_command`, which refuses everything else. Only permitting uses it: whatever forbids judges the line itself.
+`parse_command`, which refuses everything else. It is used only to permit: rules that forbid judge the line itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .programs import PRINT_WORDS, compares_texts, hazard, read_only
 from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, hidden_character, parse_command
 
 _MAX_LOOP_WORDS = 20
-# A backslash at the end of a line, after a blank, continues the command.
+# A backslash at the end of a line, after a space, continues the command.
 _BLANK = regex(r"(?:[ \t]+(?:\\\n[ \t]*)*|(?<![^\s;|()])#[^\n]*)+")
 _BLANK_LINES = regex(r"(?:[ \t\n]+|(?<=[ \t])\\\n|(?<![^\s;|()])#[^\n]*)+")
 _END = regex(r"&&|\|\|?|;(?![;&])|\n")
 _REDIRECT = regex(r"[0-9]?(?:>>|>&(?=[0-9])|>\||[<>](?![<>&(]))|&>>?")
 _VARIABLE = r"\$(?:[A-Za-z_]\w*+|\{[A-Za-z_]\w*\}|\?)"
 _ARITHMETIC = r"\$\(\([0-9 +*/%-]*\)\)"
-# A command whose output is used; its quotes hold nothing that could hide where it ends.
+# A command whose output is used; its quotes contain nothing that could hide where it ends.
 _COMMAND = rf"(?:[^()'\"\\$`\n#]|'[^'\"()\\`\n]*'|\"(?:[^\"()\\$`\n]|{_VARIABLE})*\"|{_VARIABLE})*"
 _OUTPUT = rf"{_ARITHMETIC}|\$\((?!\(){_COMMAND}\)"
 _DOUBLE = rf"\"(?>(?:[^\"`\\$]|{_VARIABLE}|{_OUTPUT})*)\""
@@ -45,7 +45,7 @@ _BRACED = regex(rf"(?<!\S)(?=\S*\{{)(?:{_IN_BRACES}\{{{_IN_BRACES}(?:,{_IN_BRACE
 _SOURCE = regex(r"[ \t]*<(?![<>&(])")
 _HERE_STRING = regex(r"<<<[ \t]*")
 _HERE_DOCUMENT = regex(r"<<(-?)[ \t]*(?:([A-Za-z_]\w*)|'([A-Za-z_]\w*)'|\"([A-Za-z_]\w*)\")(?=[ \t\n;|&>])", re.ASCII)
-# What may follow on the line of a here-document: nothing that could hide where the line ends.
+# The rest of the line on which a here-document begins; it contains nothing that could hide where the line ends.
 _REST_OF_LINE = regex(r"[\w ./:=@%+,;|&>-]*\n", re.ASCII)
 _OF_ENVIRONMENT = regex(r"[A-Z_][A-Z0-9_]*")
 _NUMBER = r"(0|[1-9][0-9]{0,2})"
@@ -54,7 +54,7 @@ _NAMED = regex(r"\$(?:\{(\w+)\}|(\w+|\?))")
 _ASSIGNS = regex(r"[A-Za-z_]\w*=")
 # A variable that no program reads and to which the shell gives no meaning.
 _LOOP_NAME = regex(r"[a-z][a-z0-9]{0,15}")
-# Variables of scripts from which no reading program takes a setting, even if they are exported.
+# Script variables that no read-only program takes as a setting, even if they are exported.
 _SCRIPT_NAME = regex(r"BASE|BRANCH|COUNT|DIR|FILE|FILES|HASH|N|NAME|OUT|RESULT|ROOT|SHA|SRC|TARGET|TOTAL|VERSION")
 _PLAIN_VALUE = regex(r"[A-Za-z0-9_./:@%+,-]+")
 _QUOTED_VALUE = regex(r"[^\"`\\$!]*")
@@ -72,7 +72,7 @@ _VALUE_OF_ENVIRONMENT = regex(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})", re
 _TESTS_TEXTS = frozenset({"[", "[[", "test"})
 # Programs that only print or compare the output of a command.
 _TAKE_TEXTS = _TESTS_TEXTS | {"echo"}
-# Stands for a pipe that a command of the line fills.
+# Represents a pipe that a command of the line fills.
 _PIPE = "/dev/null"
 _MAX_BRACED = 64
 _MAX_NESTED = 20
@@ -85,8 +85,8 @@ class _Refused(Exception):
 
 @frozen
 class _LoopValue:
-    """The value of a variable: a text, a wildcard as written (each of its matches is one value), or a line of the input or
-    word of an output, perhaps that of the pipeline `source`.
+    """The value of a variable: a text, a wildcard as written (each of its matches is one value), or an unknown line of
+    input or word of output (of the pipeline `source`, if set).
     """
 
     text: str
@@ -96,9 +96,9 @@ class _LoopValue:
 
 
 def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None:
-    """The commands of a compound line; None if any of its syntax is not known to be harmless.
+    """Parse a compound line; return None if any of its syntax is not known to be harmless.
 
-    `variables` are the values of those that may be used; a line that names one in any other way may change it.
+    `variables` are the values of those that may be used, unless the line also names them without `$` and so may change them.
     """
     if len(text) > MAX_COMMAND_CHARS or hidden_character(text):
         return None
@@ -144,7 +144,7 @@ class _CompoundReader:
                 self.at += len(word)
                 return word
             if word in ("!", "time") and joined_by[:1] == "|" and joined_by != "||":
-                raise _Refused  # inside a pipeline, it is the program of this name, which runs its first word
+                raise _Refused  # inside a pipeline, it is the program of this name, which runs the next word
             is_empty = False
             before = len(self.commands)
             self.source = self.commands[-1] if joined_by == "|" and is_single else ""
@@ -203,7 +203,7 @@ class _CompoundReader:
             raise _Refused
 
     def assignment(self) -> bool:
-        """Read a command that only sets a variable to a text, or to the output of a command; False for any other."""
+        """Read a command that only sets a variable to a text or the output of a command; return False for any other."""
         match = _ASSIGNED.match(self.text, self.at)
         if match is None:
             return False
@@ -217,7 +217,7 @@ class _CompoundReader:
             self.at = began  # it is set for one program, or in another process
             return False
         is_script_name = _SCRIPT_NAME.fullmatch(name) is not None
-        # In a condition it may not be set, and by its name alone the line could set it in another way.
+        # Inside a condition or loop it may not get set, and where its name appears without `$` the line could set it again.
         is_named = re.search(rf"(?<![\w$-])(?<!\$\{{){name}(?!\w)", rest)
         if self.depth or name in self.values or is_named or not (is_script_name or _LOOP_NAME.fullmatch(name)):
             raise _Refused
@@ -249,8 +249,8 @@ class _CompoundReader:
                 words.append(word)
 
     def tested(self, words: list[str]) -> str:
-        """The command that reads the same as one test between double brackets."""
-        # Unlike `[`, they evaluate what they compare as numbers, and so run a command inside of it.
+        """A command that reads the same files as one test between double brackets."""
+        # Unlike `[`, they evaluate what they compare as numbers, and so run a command in it.
         if len(words) == 3 and words[1] in _COMPARES_NUMBERS:
             if self.has_unknown or not (_INTEGER.fullmatch(words[0]) and _INTEGER.fullmatch(words[2])):
                 raise _Refused
@@ -299,7 +299,7 @@ class _CompoundReader:
         del self.values[name]
 
     def read_lines(self) -> None:
-        """A loop over the lines of the input."""
+        """Read a `while read` loop, over the lines of its input."""
         self.at += len("while")
         words = [self.next_word(), self.next_word()]
         if words[0] == "IFS=":
@@ -372,7 +372,7 @@ class _CompoundReader:
         # A rule about `bash` alone was not written for this text.
         if is_fed and (feeds or _may_run_its_input(command)):
             raise _Refused
-        if feeds:  # as words of its input
+        if feeds:  # xargs appends the words of that output
             if program in PRINT_WORDS or not _PLAIN_VALUE.fullmatch(program):
                 raise _Refused  # the shell also expands the wildcards in them
             command = f"{feeds} {command}"
@@ -389,21 +389,21 @@ class _CompoundReader:
             raise _Refused
 
     def cut_here_document(self) -> None:
-        """Remove a here-document, the text of which is only input, from the line."""
+        """Remove a here-document, whose text is only input, from the line."""
         operator = _matched(_HERE_DOCUMENT.match(self.text, self.at))
         dash, plain, *quoted = operator.groups()
         begin = _matched(_REST_OF_LINE.match(self.text, operator.end())).end()
         tabs = r"\t*" if dash else ""
         last_line = re.compile(f"^{tabs}{plain or quoted[0] or quoted[1]}$", re.MULTILINE)
         end = _matched(last_line.search(self.text, begin))
-        # In a loop it would be read again, and without quotes around its word bash expands it.
+        # A loop would read it again, and bash expands it unless its delimiter is quoted.
         if self.depth or (plain and not _only_prints(self.text[begin : end.start()])):
             raise _Refused
         self.text = self.text[:begin] + self.text[end.end() + 1 :]
         self.at = operator.end()
 
     def substituted(self, word: str, program: str) -> str:
-        """A word with the values of its variables."""
+        """Replace the variables in a word by their values."""
         if "$" not in word:
             return word
         parts: list[str] = []
@@ -425,13 +425,13 @@ class _CompoundReader:
         return "".join(parts)
 
     def printed(self, match: re.Match[str]) -> str:
-        """A stand-in for the output of a command, which is listed, or for a number."""
+        """Return a stand-in for a number, or for the output of a command, after listing that command."""
         if not match[0].startswith("$(("):
             self.nested(match[0][2:-1])
         return "0"
 
     def stand_ins(self, program: str) -> list[str]:
-        """The words in the place of a `<(...)` that a program reads, or of braces; none if neither is next."""
+        """Read a `<(...)` that the program reads from, or braces; return the words in its place, none if neither is next."""
         fed_by = _FED_BY.match(self.text, self.at) if program in _READ_ANY else None
         if fed_by is not None:
             self.at = fed_by.end()
@@ -442,7 +442,7 @@ class _CompoundReader:
         return [] if braced is None else _expanded(braced[0])
 
     def feeding_pipeline(self, program: str) -> str:
-        """The pipeline to be put before a command, the last words of which are listed files; empty if they are not."""
+        """Read the last words of a command, if they are listed files, and return the pipeline to put before it, or ""."""
         listed = _LISTED.match(self.text, self.at)
         if listed is not None:
             self.at = listed.end()
@@ -459,7 +459,7 @@ class _CompoundReader:
         return f"{value.source} | xargs -n1"
 
     def pipeline(self, text: str) -> str:
-        """The pipeline of a substitution."""
+        """Read the pipeline of a substitution, which must list files."""
         inner = _CompoundReader(text, {})
         inner.depth, inner.steps = self.depth + 1, self.steps
         inner.commands_until(frozenset())
@@ -469,7 +469,7 @@ class _CompoundReader:
         return inner.commands[0]
 
     def nested(self, text: str) -> None:
-        """List the commands of a substitution, which runs in a process of its own."""
+        """List the commands of a substitution, which runs in a separate process."""
         inner = _CompoundReader(text, self.values)
         inner.depth, inner.steps = self.depth + 1, self.steps
         if inner.depth > _MAX_NESTED:
@@ -490,7 +490,7 @@ class _CompoundReader:
             self.has_unknown = True
             return "x"
         if value is None and program == "echo" and _OF_ENVIRONMENT.fullmatch(name):
-            return "x"  # what printenv prints, too
+            return "x"  # printenv would print it, too
         if value is None or ((value.is_glob or value.is_unknown) and not (is_quoted and program == "echo")):
             raise _Refused
         if not (_QUOTED_VALUE if is_quoted else _PLAIN_VALUE).fullmatch(value.text):
@@ -499,13 +499,13 @@ class _CompoundReader:
 
     def add(self, command: str) -> None:
         self.size += len(command) + 1
-        # A command without words, or more than is judged at all.
+        # A command without words, or a longer line than is ever judged.
         if not command or self.size > MAX_COMMAND_CHARS:
             raise _Refused
         self.commands.append(command)
 
     def skip(self, *, newlines: bool) -> None:
-        """Skip blanks and comments."""
+        """Skip whitespace and comments."""
         while match := (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at):
             self.at = match.end()
 
@@ -525,7 +525,7 @@ class _CompoundReader:
 
 
 def _only_prints(document: str) -> bool:
-    """Whether bash replaces nothing in a here-document but variables of the environment."""
+    """Whether bash replaces nothing in a here-document but environment variables."""
     if not {"`", "\\"}.isdisjoint(document):
         return False
     return all(_VALUE_OF_ENVIRONMENT.fullmatch(match[0]) for match in _EXPANDED.finditer(document))
@@ -550,7 +550,7 @@ def _may_run_its_input(command: str) -> bool:
 
 
 def _numbers(first: str | None, last: str | None, start: str | None, end: str | None) -> list[str]:
-    """The numbers of `{first..last}` or `$(seq start end)`, one more than a loop may have if there are too many."""
+    """The numbers of `{first..last}` or `$(seq start end)`, cut at one more than a loop may have."""
     if first is None or last is None:
         return [str(one) for one in range(int(start or 1), int(end or 0) + 1)][: _MAX_LOOP_WORDS + 1]
     step = 1 if int(first) <= int(last) else -1
@@ -564,7 +564,7 @@ def _matched(match: re.Match[str] | None) -> re.Match[str]:
 
 
 def _value_of(word: str) -> _LoopValue:
-    """The value of a word of a loop."""
+    """The value of a word without its quotes; a wildcard stays as written."""
     pieces = _PIECE.findall(word)
     if any(IS_GLOB.search(piece) for piece in pieces if piece[0] not in "'\"\\"):
         return _LoopValue(word, is_glob=True)

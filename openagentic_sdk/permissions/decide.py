@@ -31,7 +31,7 @@ from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
 
 
 def judge(facts: Facts) -> Verdict:
-    """The combined verdict of all layers and of a hook's request for the call."""
+    """The combined verdict of all layers, of a hook's request and of mode `dontAsk`, which denies instead of asking."""
     wish = facts.context.hook_permission
     if wish == "deny":
         return Verdict("deny", facts.context.hook_reason or "a hook denied this call", "hook")
@@ -60,8 +60,8 @@ def judge_rules(facts: Facts) -> Verdict:
 
 
 def judge_by_rule(facts: Facts) -> Verdict:
-    """Like `judge_rules`, for a call without anybody present: the loosest mode is `default`, so that beyond reading only
-    allow rules permit anything.
+    """Like `judge_rules`, for a call that nobody asked for: a mode looser than `default` counts as `default`, so that beyond
+    reading only allow rules permit anything.
     """
     strict = [replace(layer, mode="default") if layer.mode in LOOSE_MODES else layer for layer in facts.layers]
     verdict = judge_rules(replace(facts, layers=tuple(strict)))
@@ -149,7 +149,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
 
 
 def _deny_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
-    """A denied file that a command may reach although no word names it, if no mount hides it."""
+    """The verdict on a command that may reach a denied file although no word names it, and no mount hides it."""
     # In a sandbox, mounts hide the denied files.
     if not policy.deny.paths or subject.workspace.confined:
         return None
@@ -165,13 +165,13 @@ def _ask_rule_verdict(policy: Policy, subject: Subject) -> Verdict | None:
 
 
 def _ask_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
-    """A file of an ask rule that a command may reach although no word names it."""
+    """The verdict on a command that may reach a file of an ask rule although no word names it."""
     hit = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
     return None if hit is None else _verdict_of(hit, "ask")
 
 
 def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
-    """The verdict of mode and allow rules on a command, if its words show everything that deny rules forbid."""
+    """The verdict of mode and allow rules on a command; a question if its words could hide something that is forbidden."""
     if policy.mode == "bypass":
         verdict, named = _BYPASSED, frozenset[int]()
     else:
@@ -188,15 +188,15 @@ _BYPASSED = Verdict("allow", "mode bypass allows what no rule denies", "mode")
 
 
 def _verdict_of(hit: Met, effect: str) -> Verdict:
-    """The verdict on a forbidden path that a command may reach: denied if a word may name it, asked if a folder contains
-    it.
+    """The verdict on a forbidden path that a command may reach: that of the rule if a word may name the path, a question if
+    a folder contains it.
     """
     if hit.rule is None:
-        reason = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
+        reason = f"more than {MAX_ENTRIES} files would have to be searched, and rules forbid some: name the files"
         return Verdict("ask", reason, "ask_rule", firm=True)
     about = f"the {effect} rule {hit.rule.text} ({hit.rule.source})"
     if hit.is_tree:
-        reason = f"the command takes a folder with all its contents, and {about} covers {hit.path}"
+        reason = f"the command processes a folder with all its contents, and {about} covers {hit.path}"
         return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
     reason = f"a word that only the shell can expand could be {hit.path}, which {about} covers: write it out"
     if effect == "deny":
@@ -205,7 +205,7 @@ def _verdict_of(hit: Met, effect: str) -> Verdict:
 
 
 def _doubted(policy: Policy, subject: Subject) -> Verdict | None:
-    """The question about a command against which forbidding rules can be enforced neither by mounts nor by its words."""
+    """The question about a command on which deny and ask rules can be enforced neither by mounts nor by its words."""
     doubt = _doubt(policy, subject)
     return None if doubt is None else Verdict("ask", doubt, "ask_rule", firm=True)
 
@@ -226,7 +226,7 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
         if rule is not None:
             return f"what the command does cannot be determined from its text, and {enforced_by_words(rule, confined)}"
     if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
-        return "the name of a command that it runs is known only to the shell, and rules forbid some commands"
+        return "only the shell can determine the name of a command that it runs, and rules forbid some commands"
     if paths and any(access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses):
         return f"{TOO_MANY_PATHS}, and rules forbid some"
     return None
@@ -296,7 +296,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:
-    """The rule of a list that names this call, for every kind of call."""
+    """The rule of a list that covers this call, whatever its kind."""
     rule = _tool_rule(book, subject)
     if rule is None and subject.command is not None:
         # In mode `prompt`, which permits nothing by itself: only a rule of the list can be the answer.

@@ -1,7 +1,7 @@
-"""What a person sees before approving: the command, the diff or the address, with nothing hidden.
+"""The preview of a call for the person who approves it: the command, the diff or the address, with nothing hidden.
 
-Everything from a model reaches a terminal only through `visible`, which leaves no character that moves the cursor, changes
-colours, reorders text or is invisible.
+Everything from a model reaches a terminal only through `visible`, which lets through no character that moves the cursor,
+changes colours, reorders text or is invisible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_EDIT_LINES = 10 * MAX_DIFF_LINES
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
-    """The effect of a call, as lines that are safe to show. Diff lines start with `+`, `-` or a blank."""
+    """The effect of a call, as lines that are safe to show. Diff lines start with `+`, `-`, `@` or a space."""
     path = str(input.get("file_path") or input.get("notebook_path") or "")
     if tool == "Bash":
         command = visible_lines(str(input.get("command", "")))
@@ -51,7 +51,7 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
             if file.is_file() and file.stat().st_size > MAX_FILE_BYTES:
                 note = ["(replaces a file that is too big to compare)"]
             elif file.is_file():
-                # Some regular files of the kernel, such as /proc/kmsg, make their reader wait or have no end.
+                # Some regular files of the kernel, such as /proc/kmsg, block their reader or never end.
                 text = read_regular(file, MAX_FILE_BYTES).decode("utf-8", "replace")
                 old = text.replace("\r\n", "\n").replace("\r", "\n")
         return [visible(path), *note, *_diff(old, new)]
@@ -93,7 +93,7 @@ _RANGES = regex(r"(?<=[-+])\d+")
 
 
 def _at_line(header: str, first: int) -> str:
-    """The header of a part of a diff, with `first` lines before the compared ones."""
+    """Add to the line numbers in a diff's hunk header the number of lines that were left out before the comparison."""
     return _RANGES.sub(lambda match: str(int(match[0]) + first), header)
 
 
@@ -113,6 +113,6 @@ def _short(value: Any) -> str:
 
 
 def coloured(lines: list[str]) -> list[str]:
-    """Diff lines in red and green, locations in cyan."""
+    """Colour diff lines red and green, and hunk headers cyan; make commands bold."""
     colours = {"+": "32", "-": "31", "@": "36", "$": "1"}
     return [f"\x1b[{colours[line[0]]}m{line}\x1b[0m" if line[:1] in colours else line for line in lines]

@@ -1,4 +1,4 @@
-"""The facts of a call, determined once when it enters the gate, and passed on to all who decide or are asked."""
+"""The facts of a call, determined once when it enters the gate, and passed to everything that decides or asks about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
 from .subject import Subject, describe
 
-# The properties of an understood command that the log records.
+# The most commands of an understood line that the log records.
 _MOST_LOGGED_COMMANDS = 50
 
 
@@ -35,8 +35,8 @@ def read_context(context: CallContext | Mapping[str, Any] | None) -> CallContext
 
 @frozen
 class Facts:
-    """A call with everything that its judgement depends on. `layers` are the gate's, plus those of this session and turn;
-    `notes` list the invalid parts of these, for the log.
+    """A call with everything that its judgement depends on. `layers` are the gate's, with the rules of this session and turn
+    added; `notes` list the invalid ones among these rules, for the log.
     """
 
     subject: Subject
@@ -54,13 +54,13 @@ class Facts:
         return object_to(self.subject.tool, self.subject.input) if object_to is not None else None
 
     def with_input(self, changed: Mapping[str, Any]) -> Facts:
-        """The same call with other arguments."""
+        """Return the facts of the same call with other arguments."""
         old = self.subject
         subject = describe(old.tool, changed, old.effect, old.workspace, self.context.names_of, self.context.rule_names)
         return replace(self, subject=subject, input_sha256=json_sha256(dict(changed)))
 
     def details(self) -> dict[str, Any]:
-        """How the call was understood, for the log."""
+        """The details of the call for the log: its paths, its commands or why they are unknown, its objection."""
         details: dict[str, Any] = {}
         subject = self.subject
         if subject.accesses:
@@ -91,7 +91,7 @@ class Facts:
         return {name: value for name, value in record.items() if value}
 
     def result(self, verdict: Verdict) -> ApprovalResult:
-        """A verdict in the form of the gate's decision."""
+        """Return a verdict as a decision of the gate, with the facts for the log."""
         rule = verdict.rule
         is_denied = verdict.outcome == "deny" and verdict.category != "hook"
         return ApprovalResult(

@@ -143,7 +143,7 @@ class PermissionGate(WithAdvice):
     or a UserAnswer that names who gave it.
     """
     approver: Approver | None = None
-    """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people."""
+    """(tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked instead of people."""
     cwd: Annotated[str, path] | None = None
     """The default working directory of calls."""
     workspace_roots: Annotated[Sequence[str], PATHS] = ()
@@ -349,7 +349,7 @@ class PermissionGate(WithAdvice):
             facts = self._facts(tool_name, tool_input, read_context(context))
         except _NotJson:
             return None
-        reason = "no rule decides about this call: it is tried on a copy, and its effects there are evaluated"
+        reason = "no rule covers this call: it is tried on a copy, and its effects there are evaluated"
         return facts.result(Verdict("allow", reason, "trial")) if is_left_open(facts) else None
 
     async def ask_to_keep(
@@ -390,8 +390,8 @@ class PermissionGate(WithAdvice):
     async def permits_path(self, path: str, write: bool, context: GateContext = None) -> bool:
         """Decide, without a question, whether a running call may touch one more path.
 
-        It may by policy, or because the call was approved for this very path, or for a folder above it that no ask rule is
-        about.
+        It may if the policy permits it, or if the call was approved for this very path or, unless an ask rule covers the
+        path, for a folder above it.
         """
         call_context = read_context(context)
         facts = self._facts("Edit" if write else "Read", {"file_path": path}, call_context, only_reads=not write)
@@ -399,7 +399,7 @@ class PermissionGate(WithAdvice):
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
         approved = self.memory.paths.get(str(call_context.tool_use_id), frozenset())
-        # An ask rule is about this very path: approval of a folder above it does not answer the rule.
+        # An ask rule covers this very path: approval of a folder above it does not answer the rule.
         if verdict.firm:
             return all((access.places.real, access.write) in approved for access in facts.subject.accesses)
         folders = [name for name, writes in approved if writes == write]
@@ -421,7 +421,7 @@ class PermissionGate(WithAdvice):
     # --- queries of the policy ---------------------------------------------------------------------------------------------
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The tools to show to a model: all but those that a deny rule forbids for every input."""
+        """The tools to show to a model: all but those excluded for every input, by a deny rule or a list of usable tools."""
         tools = tuple(names)
         for layer in self.layers:
             if layer.only is not None:
@@ -433,7 +433,7 @@ class PermissionGate(WithAdvice):
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """A fast path filter for Grep and Glob: False for paths that a deny or ask rule protects from being read.
 
-        None if no rule could. A path is tested under its own name and under its target's.
+        None if there is no such rule. A path is tested under its own name and under its target's.
         """
         rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:
@@ -441,7 +441,7 @@ class PermissionGate(WithAdvice):
         workspace = self._workspace(CallContext(cwd=cwd, workspace_roots=roots))
         bases = {workspace.base, workspace.cwd, *workspace.roots}
 
-        @functools.cache  # for the first path: few runs need any
+        @functools.cache  # compiled for the first path: few runs need them
         def patterns() -> list[re.Pattern[str]]:
             return [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
 
@@ -540,7 +540,7 @@ class PermissionGate(WithAdvice):
     # --- parts -----------------------------------------------------------------------------------------------------------
 
     def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext, *, only_reads: bool = False) -> Facts:
-        """Determine the facts of a call, in this one place. Raises `_NotJson`."""
+        """Determine the facts of a call; no other code does. Raises `_NotJson` for input that JSON cannot express."""
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:

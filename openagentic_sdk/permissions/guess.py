@@ -31,13 +31,13 @@ class LooseWord:
 
 
 _CONTINUED = regex(r"\\\n")
-# Unquoted, it expands to a blank, so that `rm${IFS}x` runs `rm`.
+# Unquoted, it expands to whitespace, so that `rm${IFS}x` runs `rm`.
 _SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
 _SHORT_SEPARATOR = regex(r"\$IFS\b")
-# Places where the separator may be other text than its default blanks.
+# Places where the separator may differ from its default, whitespace.
 _CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
 _QUOTES = regex(r"\$?[\"']|\\")
-# The last alternative is a double quote that never closes: then none after it does, so that nothing is read twice.
+# The last alternative is a double quote that never closes: then no later one does, so that nothing is read twice.
 _QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*"|(").*""", re.DOTALL)
 _SINGLE_QUOTED = regex("'[^']*'")
 _BLANK = regex(r"\s")
@@ -57,7 +57,7 @@ def loose_words(text: str) -> list[LooseWord]:
     if _CHANGED_SEPARATOR.search(source_text):
         words += _split_loosely(_QUOTES.sub("", _separated(source_text, "$")), _LOOSE)
     if "=" in bare:
-        # A second reading, with blanks in quotes as part of the word: `A="x y" rm z` runs `rm`, after an assignment.
+        # A second reading, with quoted spaces as part of the word: `A="x y" rm z` runs `rm`, after an assignment.
         whole = _QUOTED.sub(_joined, text)
         words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
     for other in _other_readings(text, bare):
@@ -72,14 +72,14 @@ def loose_words(text: str) -> list[LooseWord]:
 
 
 def _separated(text: str, separator: str) -> str:
-    """A text with each variable of separators replaced."""
-    # Behind the last brace, none that is opened closes, and each search for its end would go through the rest.
+    """Replace each use of the variable `IFS` in a text."""
+    # After the last closing brace no brace is closed any more, and each search for its end would go through the rest.
     end = text.rfind("}") + 1
     return _SEPARATOR_VARIABLE.sub(separator, text[:end]) + _SHORT_SEPARATOR.sub(separator, text[end:])
 
 
 def _joined(match: re.Match[str]) -> str:
-    """A quoted text as one word."""
+    """Make one word of a quoted text."""
     if match[1]:
         return '"' + _SINGLE_QUOTED.sub(_joined_words, match[0][1:])
     return _joined_words(match)
@@ -98,13 +98,13 @@ _WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
 
 
 def _other_readings(text: str, bare: str) -> Iterator[str]:
-    """The line (`bare` without its quotes) as it may reach a shell after part of it has been rewritten."""
+    """Yield the line as it may reach a shell after part of it has been rewritten; `bare` is the line without its quotes."""
     if "=" in bare or ":" in bare:
         # Values after these signs may be programs: `--pager=less`, `core.editor:vi`, `PATH=a:b`.
         yield bare.replace("=", " ").replace(":", " ")
     if "{" in bare:  # expand braces to consecutive words; a range of letters could be any word
         yield _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", bare))
-    # A redirection may be anywhere in a command, also between the words of a rule: `git >f push`.
+    # A redirection may be anywhere in a command, even between the words of a rule: `git >f push`.
     if "<" in bare or ">" in bare:
         yield _REDIRECTED.sub(" ", bare)
     if _GLUED_VALUE.search(text):
@@ -275,17 +275,17 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
         # `<<`, `>>` count once, and `<(` is a command, whose words follow.
         if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
             row.append(letter)
-        # A comment leads up to the end of its line.
+        # A comment extends to the end of its line.
         at = _find(text, "\n", at) if letter == "#" else at + 1
     if row:
         commands.append(row)
 
 
 def _read_word(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
-    """The word that begins here, without its quotes, and its end; commands in its expansions are also found."""
+    """Read the word that begins at `at`; return it without quotes, and its end. Add the commands in its expansions."""
     word = ""
     if text[at] == "~":
-        # `~name` is another user's home and `~+` the working directory: only bash can tell where they lead.
+        # `~name` is another user's home and `~+` the working directory: only bash can determine where they lead.
         word = "~" if text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")") else UNKNOWN
         at += 1
     while at < len(text) and text[at] not in _ENDS_WORD:
@@ -323,7 +323,7 @@ def _find(text: str, letter: str, at: int) -> int:
 
 
 def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
-    """The contents of double quotes."""
+    """Read the contents of double quotes; return them as text. Add the commands in their expansions."""
     if depth > _MAX_NESTED:
         raise _NestedTooDeep
     word, at = "", 0
@@ -339,7 +339,7 @@ def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
 
 
 def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
-    """The stand-in for the expansion that begins here, and its end; commands inside it are also found."""
+    """Read the expansion that begins at `at`; return its replacement, and its end. Add the commands inside it."""
     next_char = text[at + 1 : at + 2]
     if text[at] == "`" or next_char in ("(", "[", "{"):
         start = at + (1 if text[at] == "`" else 2)
@@ -404,7 +404,7 @@ def _end_of_double(text: str, at: int, nested: int) -> int:
     return at
 
 
-# What begins a part of a word that is not read as it is written: each reader returns the part's text, and its end.
+# Readers of the parts of a word that are not taken as written, by first character; each returns the part's text and end.
 _READERS: Mapping[str, Callable[[str, int, list[list[str]], int], tuple[str, int]]] = {
     "\\": _escaped,
     "'": _single_quoted,

@@ -30,7 +30,7 @@ class InteractiveApprover:
     """Puts questions to the person at the terminal, one at a time.
 
     `input_fn` shows a prompt and returns a line, like `input`; it runs in a thread, so that the run continues meanwhile.
-    `colour` None means: if the terminal is one.
+    `colour` None uses colours only if standard output is a terminal.
     """
 
     def __init__(self, input_fn: Callable[[str], str] = input, *, colour: bool | None = None) -> None:
@@ -38,7 +38,7 @@ class InteractiveApprover:
         self.colour = colour
 
     async def answer(self, question: UserQuestion) -> str:
-        """The person's answer, stripped; empty if there was none."""
+        """Ask the question; return the person's answer, stripped, or an empty string if there was none."""
         answer = await run_in_thread(functools.partial(self._read, question), name="openagentic-question", moment_s=0)
         return answer if isinstance(answer, str) else ""
 
@@ -65,7 +65,7 @@ def unclear(question: UserQuestion, reply: str) -> str:
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:
-    """An answer typed at the terminal of this process, by the user reported by the system."""
+    """Attribute an answer typed at the terminal of this process to the user reported by the system."""
     return UserAnswer(question.question_id, answer, approver={"name": user_name(), "how": "operating system"})
 
 
@@ -81,7 +81,7 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     size = sum(len(line) + 1 for line in lines)
     if len(lines) > LONG_LINES or size > LONG_CHARS:
         # Placed next to the prompt, because the important part may have scrolled off the screen.
-        lines.append(f"(what is asked about has {len(lines):,} lines and {size:,} characters: review all of it)")
+        lines.append(f"(this request has {len(lines):,} lines and {size:,} characters: review all of it)")
     if details.get("reason"):
         lines.append(f"asked because {visible(str(details['reason']))}")
     offers = details.get("offers")

@@ -39,7 +39,7 @@ def make_policy(
     source: str,
     root: str | None,
 ) -> Policy:
-    """One layer from rule texts. Raises `PermissionRuleError` for an invalid one."""
+    """Build one layer from rule texts. Raises `PermissionRuleError` for an invalid one."""
     return Policy(
         mode,
         rule_book(parse_rules(allow, "allow", source, root)),
@@ -50,7 +50,7 @@ def make_policy(
 
 
 def usable_rules(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
-    """The valid rules among some grants; an invalid one grants nothing."""
+    """The valid rules among some grants, and the errors of the invalid ones, which grant nothing."""
     rules: list[Rule] = []
     unusable: list[str] = []
     for text in grants:
@@ -73,7 +73,7 @@ class SettingsRules:
 
 def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> SettingsRules:
     """Read the rules of settings. An invalid rule in a file never stops a run and never permits more: an invalid allow rule
-    is ignored, an invalid deny or ask rule makes every use of its tool ask.
+    is ignored, an invalid deny or ask rule makes every use of its tool need approval.
 
     A path like `/x` is relative to `root`; if `cwd` names the folder where the session began, it is relative to `~/.claude`
     in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a project's.
@@ -97,7 +97,7 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
             else:
                 tool = _tool_named(rule.text)
                 by_effect["ask"].append(replace(parse_rule(tool, "ask", rule.source, root), text=rule.text))
-                outcome = f"is applied to {'every tool' if tool == '*' else f'all of {tool}'}, which will be asked for"
+                outcome = f"makes every use of {'every tool' if tool == '*' else tool} need approval"
             text = f"the {effect} rule {rule.text[:200]!r} is not understood and {outcome}: {reason}"
             notes.append(Diagnostic("rule-not-understood", text, rule.line, rule.source, is_error=True))
     return SettingsRules(tuple(by_effect["allow"]), tuple(by_effect["ask"]), tuple(by_effect["deny"]), tuple(notes))
@@ -127,7 +127,7 @@ def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None)
 
 
 def deny_rule(text: str, source: str = "session", root: str | None = None) -> Rule:
-    """A deny rule; an invalid one forbids the whole tool that it names, or every tool."""
+    """Parse a deny rule; an invalid one forbids the whole tool that it names, or every tool if it names none."""
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
     # Wider than it was meant to be: a deny rule that nobody understands must not permit anything.
@@ -177,7 +177,7 @@ def _read_rules(record: Mapping[str, Any], effect: str) -> Iterator[Rule]:
 
 
 def under_settings(layer: Policy, rules: SettingsRules) -> Policy:
-    """The layer with these rules instead of all those from settings and options."""
+    """Return the layer with these rules instead of all those from settings and options."""
 
     def kept(book: RuleBook) -> list[Rule]:
         return [rule for rule in book.rules if rule.source in KEPT_SOURCES]

@@ -1,4 +1,4 @@
-"""The rules that an "always" answer may keep: no wider than the approved call, or than its tool if no rule can say more."""
+"""The rules that an "always" answer may keep: no wider than the approved call, or than its tool if no rule is narrower."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .shell import CommandLine, SimpleCommand, shell_word
 from .subject import Subject
 
 MAX_OFFERS = 10
-# By these words a program is told to read what it does from its input: `kubectl apply -f -`.
+# Words that make a program read its instructions from its input: `kubectl apply -f -`.
 _INPUT_NAMES = frozenset({"-", "/dev/stdin"})
 
 
 def offered_rules(subject: Subject) -> tuple[str, ...]:
     """Rules that cover this call: each command of a line word for word, the exact file, the host, the name.
 
-    Rules have no words for the input of other tools, own ones and those of MCP servers: there the rule is the tool, whatever
-    the input, and the question shows it.
+    Rules cannot describe the input of other tools (custom ones, and those of MCP servers): for these the rule is the tool,
+    whatever its input, as the question shows.
     """
     if subject.problem is not None:
         return ()
@@ -38,7 +38,7 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
 
 def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     """A rule for each command, word for word, and for each file that a redirection reads or writes."""
-    # A glob, or what follows `cd`, means other files the next time, so no rule of words can cover just this call.
+    # A glob, or a relative path after `cd`, may mean other files the next time, so no rule can cover just this call.
     if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
     if any(map(_runs_its_input, line.commands)):
@@ -72,7 +72,7 @@ def literal_pattern(path: str) -> str:
 
 
 def advice(subject: Subject) -> str:
-    """What would permit the call, for the person who reads the denial."""
+    """Advice on how to permit the call, for the person who reads the denial."""
     offers = offered_rules(subject)
     rules = "rules such as " if len(offers) > 1 else "a rule such as "
     rule_list = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"

@@ -83,7 +83,7 @@ class LinkFollower:
         return places
 
     def kind(self, path: str) -> str:
-        """`link`, `missing`, or `other` for any other entry at an absolute path."""
+        """The kind of the entry at an absolute path: `link`, `missing` or `other`."""
         target = self._target(path)
         return "other" if target is None else "missing" if target is _MISSING else "link"
 
@@ -151,7 +151,9 @@ class LinkFollower:
         else:
             real, passed = self._walk(whole)
         if real is None:
-            return Places(lexical_path, lexical_path, tuple(passed), problem=f"{path!r} is a loop of links")
+            return Places(
+                lexical_path, lexical_path, tuple(passed), problem=f"{path!r} is part of a symbolic link loop"
+            )
         return Places(lexical_path, real, tuple(passed))
 
     def _is_real(self, folder: str) -> bool:
@@ -163,7 +165,7 @@ class LinkFollower:
     def _walk(self, path: str, at: str = "") -> tuple[str | None, list[str]]:
         """The target of a path (None for a loop), and the whole path's name after each followed link.
 
-        `at` is the starting folder, a real one.
+        `at` is the starting folder, already resolved.
         """
         # Reversed: parts are taken from the end of the list, and those of a link's target are put there.
         todo = _parts(path)
@@ -218,13 +220,13 @@ def _parts(path: str) -> list[str]:
 
 # Represents a name that leads nowhere; no link can contain it.
 _MISSING = "\0missing"
-# One look at a path, in steps of a decision.
+# The cost of examining one path, in decision steps.
 _LOOK_STEPS = 5
 
 
 def _matching(names: Sequence[str], pattern: str) -> list[str]:
     """The names that a wildcard without a slash matches."""
-    # Few texts with a `[` are wildcards, and compiling one is slow: first its ends, whose characters are ordinary.
+    # Few texts with a `[` are wildcards, and compiling one is slow: compare its literal beginning and end first.
     pieces = _SPECIAL.split(pattern)
     fitting = [name for name in names if name.startswith(pieces[0]) and name.endswith(pieces[-1])]
     count_steps(2 * len(pattern) if fitting else 0)
@@ -334,7 +336,9 @@ _NAMES_ARE_UTF8 = sys.getfilesystemencoding() == "utf-8"
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """A name as rules are compared with it: composed and, if this process decodes names otherwise, read as UTF-8, too."""
+    """The forms of a name that rules are compared with: NFC and, if this process does not decode names as UTF-8, also the
+    UTF-8 reading.
+    """
     # macOS stores decomposed names, and a keyboard sends composed ones: both must match.
     composed = unicodedata.normalize("NFC", name)
     if _NAMES_ARE_UTF8 or name.isascii():

@@ -65,7 +65,7 @@ class Policy:
 
     @cached_property
     def text(self) -> str:
-        """Mode and rules, one per line, for the digest of the policy."""
+        """The mode and the rules, one per line, for the digest of the policy."""
         books = {"allow": self.allow, "ask": self.ask, "deny": self.deny, "only": self.only}
         lines = [f"mode {self.mode}"]
         for effect, book in books.items():
@@ -73,7 +73,7 @@ class Policy:
         return "\n".join(lines)
 
     def plus(self, *, allow: Sequence[Rule] = (), ask: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> Policy:
-        """The policy with more rules."""
+        """Return the policy with more rules."""
         if not (allow or ask or deny):
             return self
         return replace(self, allow=self.allow.plus(allow), ask=self.ask.plus(ask), deny=self.deny.plus(deny))
@@ -81,9 +81,10 @@ class Policy:
 
 @frozen
 class Verdict:
-    """`outcome` is `allow`, `ask` or `deny`; `category` names the deciding step: `deny_rule`, `ask_rule`, `mode`, `edits`
-    (the mode, by the words of a command), `allow_rule`, `path`, `tools` or `unsettled`. `firm` marks an ask that neither a
-    hook nor a rule may answer, only a person or callback.
+    """The outcome for a call, and its reason as a sentence. `category` names the deciding step: `deny_rule`, `ask_rule`,
+    `mode`, `edits` (the mode, by the words of a command), `allow_rule`, `path`, `tools`, `hook`, `objection` (of a part),
+    `input` (not JSON), `trial` or `unsettled`. `firm` marks an `ask` that no hook or rule may answer, only a person or
+    callback.
     """
 
     outcome: Literal["allow", "ask", "deny"]
@@ -100,7 +101,7 @@ _DESCRIBES_MACHINE = regex(
 
 
 def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
-    """Whether mode or allow rules permit reading or writing this path."""
+    """The verdict of mode and allow rules on reading or writing this path."""
     places, workspace = access.places, subject.workspace
     if places.problem:
         return Verdict("ask", places.problem, "path")

@@ -23,8 +23,8 @@ T = TypeVar("T")
 @frozen
 class Options:
     """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match literally
-    (`-exec`), `texts` expressions for words, each with what such a word does. `valued` letters and `valued_words` do
-    neither, but the next word may be their value.
+    (`-exec`), `texts` pairs of an expression for words and the effect of such a word. `valued` letters and `valued_words`
+    neither run nor write anything, but the next word may be their value.
     """
 
     short: str = ""
@@ -107,11 +107,12 @@ class Reader:
 
 @frozen
 class Lister:
-    """A program that also shows the contents of archives: if all `letters` of one of the `needs` are among its options.
+    """A program that can also list the contents of archives: it only does so if all letters of one of the `needs`, if there
+    are any, are among its options.
 
-    No other letters are harmless, and no long option but those in `long`, which stand for their first letter. The first
-    operand is an archive, or `all` are; the program may add one of the `suffixes` to its name. Its first word is a group of
-    letters with or without a dash, unless it is `dashed`.
+    No letters are harmless but `letters`, and no long options but `long`, which count as their first letter. The first
+    operand is an archive, or `all` are; the program may add one of the `suffixes` to its name. The first word of a call is a
+    group of letters with or without a dash, unless the program is `dashed`.
     """
 
     needs: str = ""

@@ -82,7 +82,7 @@ def hazard(argv: tuple[str, ...], rule_words: int = 1) -> str | None:
 
 
 def _launched(argv: Sequence[str], rule_words: int) -> int | None:
-    """The position of the program that a rule names after a launcher."""
+    """The position of the program that a rule names after a launcher; None if it names none."""
     name = base_name(argv[0])
     runs = {"exec", "x", "dlx"} if name in _RUN_SCRIPTS else LAUNCHERS.get(name, frozenset())
     at = 1 if name in FETCHERS else next((i + 1 for i in range(1, rule_words) if argv[i] in runs), rule_words)
@@ -352,7 +352,7 @@ _SED_OPTIONS = frozenset(
     {"-n", "-E", "-r", "-s", "-u", "-z", "-nE", "-nr", "-En", "-rn"}
     | {"--quiet", "--silent", "--regexp-extended", "--separate"}
 )
-# Versions of sed differ in whether a delimiter ends the expression inside brackets: there is none.
+# Versions of sed differ in whether a delimiter inside brackets ends the expression, so it is not accepted there.
 _SED_CLASS = r"\[\^?\]?(?:\[:[a-z]+:\]|\\[a-zA-Z]|(?!{0})[^\]\[\\\n])+\]"
 _SED_CLASS_IN_S = _SED_CLASS.format(r"\1")
 _SED_MATCH = rf"/(?:[^/\\\n\[]|\\[^\n]|{_SED_CLASS.format('/')})*/I?"
@@ -376,7 +376,7 @@ def _sed_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
 
 
 def is_plain_sed_script(script: str) -> bool:
-    """Whether a script of sed surely neither runs a command (`e`) nor reads or writes another file (`r`, `w`)."""
+    """Whether it is certain that a sed script neither runs a command (`e`) nor reads or writes another file (`r`, `w`)."""
     at = 0
     while at < len(script):
         match = _SED_COMMAND.match(script, at)
@@ -389,7 +389,7 @@ def is_plain_sed_script(script: str) -> bool:
 
 
 def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
-    """The scripts and files of a sed call, and an option that is not known to be harmless."""
+    """The scripts and files of a sed call, and an option that is not known to be harmless, or an empty string."""
     words = list(argv[1:])
     scripts: list[str] = []
     operands: list[str] = []
@@ -435,8 +435,8 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 class Reads:
     """The reads of a call: paths, and whether recursively. `values` are words consumed by an option, which are paths if a
     program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names the trust
-    that it requires: in the `repository`, in the `project`. `follows` is a wildcard: links of
-    such names, below its paths, are opened.
+    that it requires: in the `repository`, in the `project`. `follows` is a wildcard: links below the paths are opened if
+    their names match it.
     """
 
     paths: tuple[str, ...]
@@ -450,8 +450,8 @@ class Reads:
 def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
     """The reads of a call of a read-only program; None if it is not certain that the call only reads.
 
-    `trusted` also permits programs that read a project's configuration, which may name others; git also runs where the
-    repository names none, `in_plain_repository`.
+    `trusted` also permits programs that read a project's configuration, which may name others; `in_plain_repository` permits
+    git without it, because the repository names none.
     """
     reads = _read_only(argv)
     if reads is None or trusted or (reads.needs == "repository" and in_plain_repository):
@@ -500,7 +500,7 @@ _JQ_READS_MORE = regex(r"\b(?:import|include|modulemeta)\b")
 
 
 def _awk_reads(argv: Sequence[str]) -> Reads | None:
-    """The files of an awk program that cannot name others."""
+    """The files that an awk call reads; None if its program could read others, or do more than read."""
     words, operands = list(argv[1:]), list[str]()
     while words:
         word = words.pop(0)
@@ -521,7 +521,7 @@ _AWK_OPERAND = regex(r"[A-Za-z_]\w*=")
 
 
 def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
-    """The archives of which a call shows the contents; None if it may unpack or change one."""
+    """The archives whose contents a call lists; None if it may unpack or change one."""
     first = 1 if lister.dashed or argv[1:2] == () or argv[1].startswith("-") else 2
     letters, long, operands = argv[1] if first == 2 else "", "", list[str]()
     for word in argv[first:]:
@@ -558,7 +558,7 @@ def _jq_reads(argv: Sequence[str]) -> Reads | None:
 
 
 def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> Reads | None:
-    """The reads of a reading subcommand."""
+    """The reads of a read-only subcommand; None for any other."""
     table_match = reading_row(table, words)
     if table_match is None:
         return None
@@ -627,7 +627,7 @@ def _does_more(
         case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
             doubtful = [word for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word)]
             return any("e" in word.lower() for word in doubtful) or not all(map(_PS_VALUE.fullmatch, values))
-        case "lsof":  # `-i @host` looks the host up, and so tells its name to a server
+        case "lsof":  # `-i @host` looks the host up, and so reveals its name to a server
             return any("@" in word for word in (*operands, *options))
         case "date":  # it sets the clock
             return any(not word.startswith("+") for word in operands)
@@ -692,7 +692,7 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
         elif word in FIND_VALUED:
             if not words:
                 return None
-            # Unlike a link, a regular file is nowhere else.
+            # Unlike a link, a regular file cannot lead elsewhere.
             is_regular = is_regular or (is_chain and word == "-type" and words[0] == "f")
             name = words[0] if is_chain and word == "-name" else name
             words.pop(0)
@@ -743,8 +743,8 @@ _XARGS_OPTION = regex(r"-(?:0|r|0r|r0|[nPL]\d+)|--null|--no-run-if-empty")
 
 
 def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, SimpleCommand, bool]]:
-    """The positions of `xargs` behind a find, each with a find that runs the same program, and whether the names are
-    split at blanks and quotes. One that only prints its input is an echo.
+    """Yield the position of each `xargs` after a find, with a find that runs the same program, and whether the names are
+    split at whitespace and quotes. An `xargs` that only prints its input comes with an `echo` instead.
     """
     for at, command in enumerate(commands):
         is_quiet = all(one.is_descriptor or one.target == "/dev/null" or not one.writes for one in command.redirects)
@@ -762,7 +762,7 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
         if not words or words[0] in _PRINT_NAMES:
             yield at, replace(command, argv=("echo",)), False
             continue
-        # Printed names of which each is a word: separated by zeros and not cut by a program in between, or plain ones.
+        # Each printed name must be one word: NUL-separated, with no program in between, or plain.
         find, expected = commands[start], "-print0" if is_exact else "-print"
         argv = list(_listing_find(find.argv))
         if argv[-1] == expected:
@@ -778,8 +778,8 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
 
 
 def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool, bool] | None:
-    """The command that `xargs` runs, whether zeros separate its input, and whether `{}` in it stands for each line; None
-    with an option that is not understood.
+    """The command that `xargs` runs, whether its input is NUL-separated, and whether `{}` in it is replaced by each line;
+    None for an option that is not understood.
     """
     call, is_exact, is_each = list(argv[1:]), False, False
     while call and call[0].startswith("-"):
@@ -802,7 +802,8 @@ def _passes_lines(argv: Sequence[str]) -> bool:
     return argv[0] in _PASS_LINES and all(map(_LINES.fullmatch, argv[1:]))
 
 
-# What makes search programs print only the names of files, and what makes those names end in something else than a line.
+# Options with which search programs print only the names of files, and options with which the output is not one name per
+# line: names are terminated by something other than a newline, or more is printed.
 _NAMES_FILES = {"grep": "lL", "egrep": "lL", "fgrep": "lL", "rg": "l"}
 _LIST_LONG = ("--files-with-matches", "--files-without-match", "--files")
 _NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep|stats|type-list|passthru).*")
@@ -811,7 +812,7 @@ _PLAIN_LS = regex(r"-[1AtrS]+")
 
 
 def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """A find over the folders in which a call only lists files, one a line: `grep -l`, `rg --files`, `fd`, `ls`; the call
+    """A find over the folders in which a call only lists files, one per line: `grep -l`, `rg --files`, `fd`, `ls`; the call
     itself for any other.
     """
     name, options = argv[0], [word for word in argv[1:] if word.startswith("-")]
@@ -825,7 +826,7 @@ def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
     reads = _read_only(argv) if lists and not any(map(_NO_LINES.fullmatch, options)) else None
     if reads is None or reads.follows:
         return argv
-    # A wildcard stands for names in its folder, and names that ls prints without their folder are looked up here.
+    # A wildcard expands to names in its folder, and names that ls prints without their folder are looked up here.
     folders = [posixpath.dirname(path) or "." if IS_GLOB.search(path) else path for path in reads.paths]
     if any(IS_GLOB.search(folder) for folder in folders):
         return argv
@@ -839,7 +840,7 @@ FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec
 
 
 def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every argument list that could run inside this one: all tails of a wrapper's, as an over-approximation."""
+    """Yield every argument list that could run inside this one: all tails of a wrapper's, as an over-approximation."""
     name = base_name(argv[0])
     first = 1
     if name in ("find", "fd", "fdfind"):
@@ -883,7 +884,7 @@ _USUAL_PLACE = regex(r"\A(?:/usr)?/bin/(?=[\w.\[-]+\Z)")
 
 def unwrapped(command: SimpleCommand) -> SimpleCommand | None:
     """The command after wrappers that only limit it (`timeout 10`, `nice`), by its name without /bin or /usr/bin; None if
-    it has none, or others.
+    that is the command itself, or cannot be determined.
     """
     argv, at = command.argv, 0
     while argv[0] == "env" and at + 1 < len(argv) and _ASSIGNMENT.fullmatch(argv[at + 1]):
@@ -942,7 +943,7 @@ _SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
 
 @frozen
 class FileEdits:
-    """The effects of one command: the paths that it changes, and those that it reads.
+    """The edits of one command: the paths that it changes, and those that it reads.
 
     `into`, when set, is where its `sources` go: that file, or below that folder. With `whole_trees` its folders include all
     their contents; with `removes`, the changed paths are gone afterwards.

@@ -59,7 +59,7 @@ class Redactor:
         return cls({**secrets_of(environment), **(more or {})}, shapes=shapes)
 
     def apart(self) -> Redactor:
-        """The same redactor with counts of its own, because several threads may mask at once."""
+        """Return the same redactor with separate counts, because several threads may mask at once."""
         return changed(self, counts=Counter())
 
     def __call__(self, text: str) -> str:
@@ -121,7 +121,7 @@ def _has_any(text: str, parts: Iterable[str]) -> bool:
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that contain secrets: recognized by their names, and passwords inside addresses."""
+    """The secrets among the values of variables: recognized by the variable's name, or a password inside a URL."""
     secrets: dict[str, str] = {}
     for name, value in environment.items():
         password = PASSWORD_IN_URL.search(value) if "@" in value else None
@@ -137,7 +137,7 @@ def _mask(name: str) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The encodings in which a secret appears: plain, in JSON, HTML or an address, in hex, in base64 once or twice."""
+    """Yield the encodings in which a secret appears: plain, in JSON, HTML or a URL, in hex, in base64 once or twice."""
     if len(value.strip()) < MIN_SECRET_CHARS:
         return
     yield value
@@ -162,7 +162,7 @@ _ESCAPE = regex("%[0-9A-F]{2}")
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:
-    """The base64 encodings at each of the three offsets, in both alphabets."""
+    """Yield the base64 encodings at each of the three offsets, in both alphabets."""
     for offset in range(3):
         # The characters at both ends also depend on their neighbours; those in between do not.
         first = (0, 2, 3)[offset]

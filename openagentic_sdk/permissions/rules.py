@@ -70,8 +70,8 @@ _PARAMETER = regex(r"([A-Za-z_-][\w-]*)\s*:\s*(\S.*)", re.DOTALL)
 class Rule:
     """One rule. `text` is its source text, `source` its location; `root` is the folder for a path like `/x`.
 
-    `words` and `exact` are for commands (a prefix of whole words unless exact), `pattern` is for all other kinds;
-    `wildcard` is parsed by `wildcards`.
+    `words` are those of a command (a prefix unless `exact`) or the name of a parameter; `pattern` is for all other kinds and
+    the parameter's value. The pattern of a `wildcard` is parsed by `wildcards`.
     """
 
     text: str
@@ -144,7 +144,7 @@ def _parse_inner(make: _Make, tool: str, inner: str, effect: PermissionEffect) -
         return _BY_TOOL[tool](make, inner, effect)
     if tool in READ_TOOLS:
         raise ValueError(f"write Read({inner}): {tool} follows the rules of Read")
-    raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
+    raise ValueError(f"{tool} accepts no pattern in brackets: write {tool} alone")
 
 
 def _parameter_rule(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule | None:
@@ -191,12 +191,12 @@ def _domain_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
 def _name_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
     names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
     if not all(names) or re.search(r"[\s()]", "".join(names)):
-        raise ValueError("a name contains no blanks or brackets; separate several names with commas")
+        raise ValueError("a name cannot contain spaces or brackets: separate several names with commas")
     return make("name", pattern=",".join(names))
 
 
 def _command_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
-    """The plain words of one command, or of all that begin with them; any other valid form is a wildcard."""
+    """Parse a rule about one command, or about all that begin with its words; any other valid form is a wildcard."""
     head, exact = inner, True
     for tail in (":*", " *"):
         if inner.endswith(tail):
@@ -253,7 +253,7 @@ def host_of(url: str) -> str | None:
 class RuleBook:
     """The rules of one effect, indexed by subject, so that a decision examines few of them.
 
-    It caches its results for up to `_MAX_KEPT` tools and workspaces, see `rule_book`.
+    It caches results for up to `_MAX_KEPT` tools, and as many workspaces; `rule_book` shares books.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -278,7 +278,7 @@ class RuleBook:
         return bool(self.rules)
 
     def plus(self, rules: Sequence[Rule]) -> RuleBook:
-        """The book with more rules."""
+        """Return the book with more rules."""
         return rule_book((*self.rules, *rules)) if rules else self
 
     @property
@@ -339,7 +339,7 @@ class RuleBook:
         return rules.first(names)
 
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
-        """The rules about paths that forbid writing one, or reading one."""
+        """The rules about paths that forbid writing one or, without `write`, reading one."""
         return self.paths if write else tuple([rule for rule in self.paths if rule.tool not in EDIT_TOOLS])
 
     def for_parameter(self, tool_names: Sequence[str], input: Mapping[str, Any]) -> Rule | None:

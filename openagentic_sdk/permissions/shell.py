@@ -3,7 +3,7 @@
 The accepted language is deliberately small: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Anything that
 could make bash run something other than the visible words (expansions, substitutions, here-documents, control structures,
 control characters, invisible characters) is refused, so that an accepted line means exactly what this parser returns. A test
-compares it with a real bash. `guess` is the opposite.
+compares it with a real bash. `guess` does the opposite: it over-approximates.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import is_plain
 
-# `shlex` is no substitute: it knows words, not commands. Compared with a real bash on 24,539 scripts that it accepts, its
-# argument list was wrong for 38 %.
+# `shlex` is not a substitute: it splits words and recognizes no commands. Compared with a real bash on 24,539 scripts that
+# it accepts, its argument list was wrong for 38 %.
 PARSER_VERSION = 1
 # Judging takes time for each word; a longer command is asked about instead.
 MAX_COMMAND_CHARS = 10_000
@@ -70,27 +70,28 @@ _NO_PAGER = word_set("GIT_PAGER= GIT_PAGER=cat PAGER= PAGER=cat")
 
 @frozen
 class Redirect:
-    """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor."""
+    """A redirection: `operator` is one of `< > >> >| &> &>> >& <&`, `target` is a path, or for the last two a descriptor."""
 
     operator: str
     target: str
 
     @property
     def is_descriptor(self) -> bool:
-        """Whether it only copies a descriptor."""
+        """Whether the redirection only copies a descriptor."""
         return self.operator in (">&", "<&")
 
     @property
     def writes(self) -> bool:
-        """Whether it opens its target for writing."""
+        """Whether the redirection opens its target for writing."""
         return not self.is_descriptor and self.operator != "<"
 
 
 @frozen
 class SimpleCommand:
-    """The argument list that bash would run, its redirections, and which arguments contain an unquoted `*`, `?` or `[`.
+    """A simple command: the arguments that bash would run and its redirections.
 
-    `joined_by` is the operator before it, empty for the first; `assignments` are the `NAME=value` before its name.
+    `globs` are the positions of arguments with an unquoted `*`, `?` or `[`, `joined_by` is the operator before the command,
+    empty for the first, and `assignments` are the `NAME=value` before its name.
     """
 
     argv: tuple[str, ...]
@@ -145,7 +146,7 @@ class NotUnderstood:
 
 _SETS = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Not `\s`: to bash, a form feed or a no-break space is part of a word.
-# Blanks, and a comment: from `#` at the beginning of a word to the end of the line, which no backslash continues.
+# Whitespace, and a comment: from `#` at the beginning of a word to the end of the line, which no backslash continues.
 _BLANK = regex(r"[ \t]*(?:#[^\n]*)?")
 _BLANK_LINES = regex(r"(?:[ \t\n]|#[^\n]*)*")
 # `&>` begins a redirection. The ends of a `case` branch (`;;`, `;&`, `;;&`) are matched only to be refused as a whole: as
@@ -153,7 +154,7 @@ _BLANK_LINES = regex(r"(?:[ \t\n]|#[^\n]*)*")
 _OPERATOR = regex(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
 # One digit at most: a longer descriptor is left to `word`, which refuses it.
 _REDIRECT = regex(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
-# A whole word without special characters, with the blanks before it, like most words. It must not precede `<` or `>`,
+# A whole word without special characters, with the whitespace before it, like most words. It must not precede `<` or `>`,
 # because digits there are a descriptor.
 _LETTERS = r"[A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*"
 _WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
@@ -181,24 +182,24 @@ _REFUSED = {
 
 
 def parse_command(text: str) -> CommandLine | NotUnderstood:
-    """What bash would run for this line, or the reason why that cannot be determined."""
+    """Parse a line into the commands that bash would run, or return the reason why these cannot be determined."""
     # Before any pattern runs over the text.
     if len(text) > MAX_COMMAND_CHARS:
         return NotUnderstood(f"it has {len(text)} characters, more than {MAX_COMMAND_CHARS}")
     # Before anything else, because a person approves what the screen shows: bidirectional controls (CVE-2021-42574) and
-    # escape sequences show another line than bash runs.
+    # escape sequences show a different line from the one that bash runs.
     hidden = hidden_character(text)
     if hidden:
         return NotUnderstood(hidden)
     return _ShellReader(text).read()
 
 
-# Including the carriage return, which bash takes for a letter and other parsers for a blank.
+# Including the carriage return, which is a letter to bash and whitespace to other parsers.
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def hidden_character(text: str) -> str | None:
-    """The invisible or terminal-controlling character of a line, as a reason to refuse it; None if none exists."""
+    """The reason to refuse a line that contains an invisible or terminal-controlling character; None if it has none."""
     control = _CONTROL.search(text)
     if control:
         return f"it contains the control character {control[0]!r}"
@@ -246,14 +247,14 @@ class _ShellReader:
         return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
 
     def skip_blank(self, *, newlines: bool) -> None:
-        """Skip blanks and comments before a word."""
+        """Skip whitespace and comments before a word."""
         match = (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at)
         if match:
             self.at = match.end()
             self.has_comment = self.has_comment or "#" in match[0]
 
     def operator(self) -> str:
-        """The operator after a command, empty at the end of the line."""
+        """Read the operator after a command; return it, empty at the end of the line."""
         match = _OPERATOR.match(self.text, self.at)
         if match is None:
             return ""
@@ -275,8 +276,8 @@ class _ShellReader:
             if run:
                 self.at = run.end()
                 forms = _SIMPLE.findall(run[0])
-                # `forms[0][0]` is set only for an unquoted word: bash takes `'A=1'` for the name of a program, not for
-                # an assignment.
+                # `forms[0][0]` is set only for an unquoted word: to bash, `'A=1'` is the name of a program, not an
+                # assignment.
                 while forms and not argv and "=" in forms[0][0] and _SETS.match(forms[0][0]):
                     assignments.append(forms.pop(0)[0])
                 words = ["".join(form) for form in forms]
@@ -342,7 +343,7 @@ class _ShellReader:
         redirects.append(Redirect(operator, target))
 
     def target(self, operator: str) -> tuple[str, bool]:
-        """The word that a redirection names, and whether it is a wildcard."""
+        """Read the word that a redirection names; return it, and whether it is a wildcard."""
         simple = _SIMPLE.match(self.text, self.at)
         if simple:
             self.at = simple.end()
@@ -355,7 +356,7 @@ class _ShellReader:
         return self.word()
 
     def word(self) -> tuple[str, bool]:
-        """The next word without its quotes, and whether it is a wildcard."""
+        """Read the next word; return it without its quotes, and whether it is a wildcard."""
         text = self.text
         parts: list[str] = []
         lead, has_mark = "", False
@@ -381,7 +382,7 @@ class _ShellReader:
         # Alone it is the command `test` and matches no file.
         if plain_glob and word == "[":
             plain_glob = False
-        # `argv` no longer shows which of the letters was quoted, so nobody could tell what the word matches.
+        # `argv` no longer shows which of the letters was quoted, so it would be unclear what the word matches.
         if plain_glob and quoted_glob:
             self.refusal = self.refusal or "a word mixes a wildcard with a quoted one"
         return word, plain_glob
@@ -399,7 +400,7 @@ class _ShellReader:
         letter = text[self.at]
         if letter in " \t\n;&|<>":
             return "", "end"
-        # Letters, marks and digits of other scripts, which no locale counts as blanks or operators.
+        # Letters, marks and digits of other scripts, which no locale counts as whitespace or operators.
         if letter > "\x7f" and unicodedata.category(letter)[0] in "LMN":
             self.at += 1
             return letter, "letter"

@@ -9,8 +9,8 @@ a row covers every word. The words of a row:
 tracked by git; `project` contacts a server that a file of the project may name, and so needs a trusted project; the other
 words are keys of `_DOES_MORE`.
 
-A word that is the address of a server is in no row, or else a call that reads could send data anywhere. Only a table with
-`addresses = true`, for a program whose rows contact nothing, permits such words.
+No row permits a word that is the address of a server: a call that reads could otherwise send data anywhere. The exception
+is a table with `addresses = true`, for a program whose rows contact nothing.
 
 The words of a row's name are those of the subcommand, and may be wildcards; `@` is one or more words of `groups`, `{lists}`
 one of that list, a word with a dash may be at any position. The longest matching name decides; `false` is not read-only.
@@ -120,7 +120,7 @@ def subcommands(program: str) -> Subcommands | None:
 
 
 def read_table(text: str) -> Subcommands:
-    """Parse the table in a file."""
+    """Parse the text of a table."""
     import tomllib  # most runs use no such program
 
     data = tomllib.loads(text)
@@ -192,7 +192,7 @@ def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:
 
 
 def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow, Reader, tuple[str, ...]] | None:
-    """The row of a reading call, the syntax of its options, and the words after its name; None if it may do more.
+    """The row of a read-only call, the syntax of its options, and the words after its name; None if it may do more.
 
     `words` is the call without its program.
     """
@@ -269,7 +269,7 @@ def _operands(words: Sequence[str]) -> list[str]:
 _PACKAGE = regex(r"(?:@[\w.-]+/)?\w[\w.-]*(?:@[\w.^~<>=* -]+)?")
 
 
-# A formula or cask by its name alone: brew runs a file, and fetches a tap, that an operand names.
+# A formula or cask by its name alone: if an operand names a file, brew runs it, and if a tap, fetches it.
 _FORMULA = regex(r"\w[\w+-]*(?:@[\w.]+)?")
 
 
@@ -292,7 +292,7 @@ def _may_print_environment(words: Sequence[str]) -> bool:
 _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # A path is one operand of journalctl, a match of a field another.
     "field_operands": lambda words: any("/" in word and "=" not in word for word in _operands(words)),
-    # `kubectl get pods secret/x`: operands of kubectl may name another kind than the row.
+    # `kubectl get pods secret/x`: operands of kubectl may name a kind other than the row's.
     "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),
     "packages": lambda words: not all(_PACKAGE.fullmatch(word) for word in _operands(words)),
     "formulas": lambda words: not all(_FORMULA.fullmatch(word) for word in _operands(words)),

@@ -87,7 +87,7 @@ class Workspace:
 
     @property
     def is_in_other_repository(self) -> bool:
-        """Whether git would read the configuration of another repository than at the start of the session."""
+        """Whether git would read the configuration of a repository other than the one at the start of the session."""
         return self.has_moved and repository_of(self.cwd) != repository_of(self.started_in or self.cwd)
 
     def is_same_repository(self, folder: str) -> bool:
@@ -145,8 +145,8 @@ class Subject:
 
     @functools.cached_property
     def doubtful_words(self) -> tuple[LooseWord, ...]:
-        """The words of the part of a line that may contain commands not visible in its words: all, nothing, or some of
-        its commands.
+        """The words of a line, or of those of its commands, that may contain further commands which its parsed words do not
+        show; none if every command is visible.
         """
         line = self.line
         if not isinstance(line, CommandLine) or self.runs_text:
@@ -156,7 +156,7 @@ class Subject:
 
     @functools.cached_property
     def loose_commands(self) -> list[tuple[str, ...]]:
-        """The commands of the line, also if it was not understood, as an over-approximation."""
+        """The commands of the line, even if it was not understood, as an over-approximation."""
         return loose_commands(self.command or "")
 
     @functools.cached_property
@@ -180,7 +180,8 @@ class Subject:
                 texts[f".{text}", write, cwd] = None
         accesses: list[Access] = []
         for text, write, cwd in texts:
-            if IS_GLOB.search(text) and text != "[[":  # which no bracket closes: a keyword, or itself
+            # `[[` is a keyword; as a glob it has no closing bracket and matches only itself.
+            if IS_GLOB.search(text) and text != "[[":
                 names = workspace.expand(text, cwd)
                 if names is None:
                     accesses.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
@@ -198,7 +199,7 @@ def describe(
     names_of: NamesOf | None = None,
     rule_names: NamesOf | None = None,
 ) -> Subject:
-    """The subject of the call. `names_of` returns further names of a skill, `rule_names` those of the tool."""
+    """Build the subject of a call. `names_of` returns further names of a skill, `rule_names` those of the tool."""
     if tool == "Bash":
         command = input.get("command")
         if not isinstance(command, str) or not command.strip():
@@ -230,7 +231,7 @@ def describe(
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
-    """The folder that a Glob pattern itself names, if it is absolute or climbs."""
+    """The folder that a Glob pattern or `file_glob` itself names, if it is absolute or contains `..`, as a list."""
     pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
     # Braces may hide an alternative that leads elsewhere, such as `{src,/etc}`.
     if isinstance(pattern, str) and re.search(r"[{,](?:\.\.|[/~])", pattern):
@@ -260,9 +261,9 @@ MAX_FOLDERS = 8
 
 
 def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
-    """Each command with every folder in which it may run: a cd may fail, or run in a separate process.
+    """Yield each command with every folder in which it may run: a cd may fail, or run in a separate process.
 
-    What `&&` joins to a cd runs only if the cd succeeded.
+    A command joined to a cd by `&&` runs only if the cd succeeded.
     """
     folders: tuple[str, ...] = (cwd,)
     here = folders
@@ -282,7 +283,7 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
 
 
 def cd_words(argv: Sequence[str]) -> Sequence[str]:
-    """The words of a cd, also after `command` or `builtin`; none for any other command."""
+    """The words of a cd, even one after `command` or `builtin`; none for any other command."""
     at = next((at for at, word in enumerate(argv) if word not in ("command", "builtin", "-p", "--")), 0)
     return argv[at:] if argv[at] in ("cd", "pushd") else ()
 
@@ -316,7 +317,7 @@ def literal(word: str) -> str:
 
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
-    """Everything in the line that could be a path, whether it could be written, and its starting folder."""
+    """Yield everything in the line that could be a path, whether it could be written, and its starting folder."""
     text, cwd = subject.command or "", subject.workspace.cwd
     if subject.runs_text:
         words = subject.doubtful_words
@@ -382,7 +383,7 @@ def _path_like(word: str) -> tuple[str, ...]:
         start = mark.end()
         candidates[word[start:]] = None
     if is_option and word[1:2] != "-":
-        # In `-abc/x` the letters are options, and the last of them may have taken the rest as its value.
+        # In `-abc/x` the letters are options, and the rest may be the value of the last one.
         letters = next((at for at in range(1, len(word)) if not word[at].isalnum()), len(word))
         values = (word[at:] for at in range(2, min(letters, 8) + 1))
         candidates.update((part, None) for value in values for part in (value, *path_like(value.lstrip("-"))))

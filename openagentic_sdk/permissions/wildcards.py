@@ -1,8 +1,8 @@
 """Command rules with wildcards, assignments or pipes: `git * main`, `ls*`, `PYTHONPATH=. pytest *`, `curl * | bash`.
 
-A `*` stands for any characters, including blanks between words. ` *` or `:*` at the end also stands for no more words at
-all. A rule is compared with the words of a command, so blanks in a rule are word boundaries: `git * main` never matches the
-single word `x main`. The time is linear in the length of the command, whatever the rule.
+A `*` matches any characters, including spaces between words. ` *` or `:*` at the end also matches if no more words follow. A
+rule is compared with the words of a command, so spaces in a rule are word boundaries: `git * main` never matches the single
+word `x main`. The time is linear in the length of the command, whatever the rule.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Wildcard:
     line: tuple[str, ...] = ()
 
     def fits_line(self, text: str) -> bool:
-        """Whether a whole line, whatever its quotes and blanks, matches a rule with a redirection."""
+        """Whether a whole line, whatever its quotes and whitespace, matches a rule with a redirection."""
         return _fits(self.line, _plain_line(text))
 
     @property
@@ -73,10 +73,10 @@ class Wildcard:
         return len(assignments) == len(self.assignments) and all(map(_fits, self.assignments, assignments))
 
     def could_end_in(self, words: Sequence[LooseWord]) -> int | None:
-        """The number of these words, which only bash can expand, that could contain the rule's words in order, with gaps.
-
-        A word that may become anything matches the words after the program's name, never the name itself. None if they
+        """The number of words, from the first on, that could contain the rule's words in order, with gaps; None if they
         cannot.
+
+        A word that may become anything matches all that follows the program's name, but never the name itself.
         """
         rule_words = [word for word in self.words if any(word)]
         if not rule_words:

@@ -48,7 +48,7 @@ __all__ = [
 
 
 class Tool(BareTool):
-    """One thing that a model can ask for; `kernel.tool.BareTool` documents its fields.
+    """A tool that a model can call; `kernel.tool.BareTool` documents its fields.
 
     `labels` declares properties of the tool's inputs and results; None assumes the most cautious ones.
     """

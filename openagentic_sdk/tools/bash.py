@@ -87,7 +87,7 @@ def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
 
 @frozen
 class TriedCommand:
-    """A command that ran on a copy. `changes` are its effects; `shortfall` is what was missing there, or None."""
+    """A command that ran on a copy. `changes` are its effects; `shortfall` states what it lacked there, or is None."""
 
     command: str
     spec: CommandSpec
@@ -106,7 +106,7 @@ class TriedCommand:
 
     @property
     def source_of(self) -> dict[str, str]:
-        """The location of the created and changed files, by path."""
+        """The location of each change's new content on the copy, by path."""
         layers, paths = self.confinement.layers, [change.path for change in self.changes]
         return {
             path: os.path.join(upper, os.path.relpath(path, folder))
@@ -135,14 +135,13 @@ class _FreeSpace:
 
 
 class BashTool(BlockingTool):
-    """Returns a dict:
+    """Run a command line with bash. Returns a dict:
 
     `stdout`, `stderr`: text, each at most `max_output_bytes` bytes of UTF-8, start and end kept; `stdout_truncated`,
     `stderr_truncated`, and if truncated `stdout_file`, `stderr_file` with the complete output, or with its first 64 MiB if
     secrets are masked; `exit_code` (128 + n if signal n ended the shell) and `signal` (its name or None); `timed_out`;
     `duration_s`; `cwd` for the next call, relative to the workspace; `notes`: sentences about what was truncated, ended or
-    reset. With `run_in_background`, `shell_id`,
-    `status` and `notes` instead.
+    reset. With `run_in_background`, the keys are `shell_id`, `status` and `notes`.
 
     `max_file_bytes` is how much a command may write to one stream before it is ended. `keep_environment` names variables
     that are passed although they look like secrets or influence programs, `environment` adds variables. `sandbox`,
@@ -206,7 +205,7 @@ class BashTool(BlockingTool):
         )
 
     def keeps(self, sandbox: SandboxMode, effects: EffectsMode | None) -> bool:
-        """Whether it satisfies a required sandbox and the requested handling of effects."""
+        """Whether this tool satisfies a required sandbox and the requested handling of effects."""
         own = self._sandbox
         return (sandbox != "require" or own.mode == "require") and effects in (None, own.effects)
 
@@ -256,7 +255,7 @@ class BashTool(BlockingTool):
         timeout_s: float,
         ctx: ToolContext,
     ) -> dict[str, Any] | ToolOutput:
-        """The output for the model, of a command that has ended."""
+        """Build the output for the model, of a command that has ended."""
         folder, roots = command_folder(ctx), _roots(ctx)
         notes = [
             *_ending_notes(report, timeout_s),
@@ -306,7 +305,7 @@ class BashTool(BlockingTool):
     ) -> TriedCommand:
         """Run a command on a copy that is removed with `stack`; `keep` or `drop` determines its fate.
 
-        `policy` is what rules close for a command that nobody has approved.
+        `policy` is the file access of a command that nobody has approved.
         """
         command = _checked_command(input["command"])
         if policy.problem is not None:
@@ -363,7 +362,7 @@ class BashTool(BlockingTool):
         return self._output(tried.command, tried.report, tried.spec, tried.confinement, effects, tried.timeout_s, ctx)
 
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
-        """The sandbox of its commands: its own, otherwise that of the run's rules."""
+        """The sandbox of this tool's commands: its own, otherwise that of the run's rules."""
         own = self._sandbox
         if own.mode is not None:
             return own
@@ -521,7 +520,7 @@ def _roots(ctx: ToolContext) -> list[str]:
 
 
 def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
-    """Where the next command starts: where the last one ended, or the session's folder if that is gone."""
+    """The folder in which the next command starts: where the last one ended, or the session's folder if that is gone."""
     last_folder = folder.kept()
     if last_folder is not None:
         return last_folder

@@ -32,8 +32,8 @@ def default_tools(
 ) -> ToolRegistry:
     """All built-in tools.
 
-    `agents` maps names to their purposes; without any there is no Task tool. `library` is where the skill tools look
-    (default: what the run has read), `bash` the shell tool if it has its own settings.
+    `agents` maps names to their purposes; without any, there is no Task tool. `library` is the library of the skill tools
+    (default: the one that the run has read), `bash` a shell tool with settings that differ from the defaults.
     """
     registry = ToolRegistry(
         [

@@ -68,7 +68,7 @@ class EditTool(Tool):
     name = "Edit"
     labels = LOCAL_FILES
     description = (
-        "Replace exact text in a file. `old` must match character by character, white space included, and stand in one "
+        "Replace exact text in a file. `old` must match character by character, white space included, and occur in one "
         "place only, unless count or replace_all is set; more surrounding lines, or the anchors before and after, make it "
         "unique. Several changes of one file go into `edits`: all are made or none."
     )
@@ -127,7 +127,9 @@ class EditTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}})
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: a file in the state that the model last saw was not edited; otherwise the outcome is unknown."""
+        """Determine the outcome after a crash: a file in the state that the model last saw was not edited; otherwise it is
+        unknown (None).
+        """
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         # Any other content may be this edit or somebody else's: only the unchanged file proves that nothing ran.
@@ -163,7 +165,7 @@ def _changes(input: Mapping[str, Any]) -> list[_Replacement]:
 
 
 def _apply(text: str, changes: list[_Replacement], name: str) -> tuple[str, list[int]]:
-    """The text after all changes, and the position of each replaced part in it."""
+    """Apply all changes; return the text, and the position of each replaced part in it."""
     places: list[int] = []
     for number, change in enumerate(changes, 1):
         label = f"edit {number} of {len(changes)}: " if len(changes) > 1 else ""
@@ -227,8 +229,8 @@ def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> li
             if anchor and anchor not in text:
                 raise ValueError(f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}")
         raise ValueError(
-            f"`old` occurs in {name} (line {_line_numbers(text, starts)}), but nowhere between the anchors given as before "
-            "and after"
+            f"`old` occurs in {name} (line {_line_numbers(text, starts)}), but nowhere between the anchors `before` and "
+            "`after`"
         )
     if change.count is not None:
         return chosen_starts[: change.count or None]  # 0 means all
@@ -236,7 +238,7 @@ def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> li
         raise ValueError(
             f"`old` occurs in {len(chosen_starts)} places in {name} (lines "
             f"{_line_numbers(text, chosen_starts)}): add surrounding lines "
-            "to it, set before or after, or set replace_all"
+            "to it, or set `before`, `after` or `replace_all`"
         )
     return chosen_starts
 

@@ -7,7 +7,7 @@
 
 The JSON schema comes from the annotations (see `ground.schemas.typed`); `Annotated[..., "text"]` adds the description. A
 parameter named `ctx` or annotated `ToolContext` receives the call's context and is not part of the schema. Methods,
-partials and callable objects are functions, too: bound arguments are not asked of the model.
+partials and callable objects are functions, too: the model is not asked for arguments that are already bound.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.effect, self.allowed_callers = effect, allowed_callers
         self._settings = (name, description, effect, allowed_callers, labels)
         self._context_name: str | None = None
-        # A function of a class body lacks its object here: its parameters are read once it is bound.
+        # A function in a class body has no object yet: its parameters are read once it is bound.
         self._is_unbound = isinstance(function, classmethod) or _is_method(function)
         if not self._is_unbound:
             self._read_parameters(function)
@@ -194,7 +194,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.bound_to(instance, owner)
 
     def bound_to(self, instance: Any, owner: Any = None) -> FunctionTool[..., R]:
-        """The tool of a method of this object, or class."""
+        """Bind the tool's function to this object, or class, as its method; return the tool of the method."""
         function: Any = self.function
         return FunctionTool(function.__get__(instance, owner), *self._settings)
 
@@ -239,7 +239,7 @@ def plain_function(function: Any) -> Any:
 
 
 def _is_method(function: Any) -> bool:
-    """Whether a function of a class body needs its object."""
+    """Whether a function that is defined in a class body needs an object or class (`self` or `cls`)."""
     outer = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not inspect.isfunction(function) or not outer or outer.endswith("<locals>"):
         return False

@@ -10,14 +10,14 @@ from ..kernel.tool import BareTool, ToolContext
 
 
 class CallsInside(Protocol):
-    """Makes calls inside one call: through gate, hooks and log, like any other."""
+    """Makes calls inside one call: through the gate, the hooks and the log, like any other."""
 
     def tools(self) -> Sequence[BareTool]:
         """The tools that may be called."""
 
     async def make(self, name: str, input: Mapping[str, Any], labels: Mapping[str, Any] | None = None, /) -> ToolResult:
-        """Make a call and wait for its result, which is in the log by then, even if this is cancelled. `labels` are those
-        of its arguments, from code that tracks them.
+        """Make a call and wait for its result, which is in the log by then, even if the wait is cancelled. `labels` are
+        those of its arguments, from code that tracks them.
 
         Raises whatever ends the run.
         """

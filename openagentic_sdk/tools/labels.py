@@ -24,8 +24,8 @@ class ToolLabels:
                     has read so far, or a plain function of input and output that returns the source in a few words, None for
                     a trusted one; if it fails or returns anything else, the result is untrusted
     trusted_fields  fields of an untrusted structured result that are trusted: dotted names, `*` for every item of a list
-    secret          who may learn the result: False is anyone the user tells, True only the user; names are those of readers,
-                    as they appear in control arguments (an address, a channel)
+    secret          who may learn the result: anyone the user chooses (False), only the user (True), or the named readers, as
+                    they appear in control arguments (an address, a channel)
     control         names of the arguments that determine the target of the call: a recipient, an amount, a URL, a path, a
                     command; None is all of them. An argument not named by the tool's schema is one, too
     sink            whether something leaves the machine; None means true for each tool whose effect is not `read`

@@ -67,9 +67,9 @@ class ReadTool(Tool):
 
     For a text file, returns `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`;
     `content` has line numbers and, as JSON, at most `max_output_chars`; `note` states what was omitted and how to continue.
-    `total_lines` is `None` for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. For an image,
-    returns `{"type": "image", "media_type", "data", ...}`, for a PDF the same with the type `file`, for a notebook its
-    cells as text. Folders, devices and binary files are refused.
+    `total_lines` is `None` if a file of more than `MAX_SCAN_BYTES` was read only as far as needed. For an image, returns
+    `{"type": "image", "media_type", "data", ...}`, for a PDF the same with the type `file`, for a notebook its cells as
+    text. Folders, devices and other binary files are refused.
     """
 
     name = "Read"
@@ -77,7 +77,7 @@ class ReadTool(Tool):
     description = (
         "Read a file. Text comes with line numbers (a number and a tab before each line; they are not part of the file). "
         "Large files come in windows: use offset and limit to go on where the note says. Images and PDFs are shown as "
-        "they are, notebooks as cells. Also takes 'blob:<sha256>' for a stored output. For folders use Glob."
+        "they are, notebooks as cells. Also accepts 'blob:<sha256>' for a stored output. For folders use Glob."
     )
     input_schema = object_schema(
         {
@@ -219,7 +219,7 @@ class ReadTool(Tool):
         }
 
     def _read_media(self, source: _ByteSource, media_type: str) -> tuple[dict[str, Any], str | None]:
-        """A picture or PDF for the model, within the vendors' limits."""
+        """Encode an image or PDF for the model. Raises `ToolError` if it exceeds the vendors' limits."""
         kind = part_type_of(media_type)
         noun, limit = ("an image", self._max_image_bytes) if kind == "image" else ("a PDF document", MAX_BYTES[kind])
         data = read_at_most(source.chunks(), limit)

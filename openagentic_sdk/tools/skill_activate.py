@@ -24,7 +24,7 @@ from .skill_load import refuse_user_only
 
 
 class SkillRuns:
-    """A service: what skills need of a run besides being read."""
+    """A service: runs the commands in skills' texts, and skills that need a subagent."""
 
     async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
         """Run the commands in a skill's text; return the text with their output. Raises `ToolError`."""
@@ -36,7 +36,7 @@ class SkillRuns:
 
 
 class SkillActivateTool(SkillTool):
-    """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
+    """Activate a skill: `{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
     A skill with `context: fork` is carried out by a subagent instead, and is active only there: then the answer is that of
     `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
@@ -105,11 +105,14 @@ def active_names(events: list[Event]) -> list[str]:
 
 
 class SkillDeactivateTool(Tool):
-    """`{"name"}` -> `{"active": [names, in order of activation]}`. A skill that is not active is a `SkillNotFoundError`."""
+    """Deactivate a skill: `{"name"}` -> `{"active": [names, in order of activation]}`.
+
+    Raises `SkillNotFoundError` for a skill that is not active.
+    """
 
     name = "SkillDeactivate"
     labels = OWN_SESSION
-    description = "Deactivate a skill: its instructions no longer stand in the system prompt."
+    description = "Deactivate a skill: its instructions are no longer in force."
     input_schema = object_schema(
         {"name": string("The name of an active skill.")},
         required=["name"],

@@ -26,8 +26,8 @@ def _absolute(path: str, ctx: ToolContext) -> str:
 
 
 class SkillTool(Tool):
-    """A tool over skills: those of its own `library`, otherwise those that the run has read, otherwise those of a project
-    alone.
+    """A tool that uses skills: those of its own `library`, otherwise those that the run has read, otherwise those of a
+    project alone.
     """
 
     def __init__(self, library: SkillLibrary | None = None) -> None:
@@ -61,7 +61,7 @@ def one_skill_schema(other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SkillListTool(SkillTool):
-    """`{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
+    """List the skills: `{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
 
     name = "SkillList"
     labels = OWN_SESSION

@@ -20,9 +20,10 @@ MAX_LISTED_RESOURCES = 50
 
 
 class SkillLoadTool(SkillTool):
-    """`{"name", "path"?, "project_dir"?}` -> `{"name", "summary", "checklist", "content", "path"}`, or one resource file.
+    """Read a skill: `{"name", "path"?, "project_dir"?}` -> `{"name", "summary", "checklist", "content", "path"}`.
 
-    An unknown name is a `SkillNotFoundError`.
+    With `path`, the answer is one resource file: `{"name", "path", "content"}`. Raises `SkillNotFoundError` for an unknown
+    name.
     """
 
     name = "SkillLoad"

@@ -1,8 +1,8 @@
 """Fetch a page from the web and return it as text.
 
 The connection goes to the address that was checked: a host is looked up once, every address must be allowed, and the socket
-connects to exactly that one, with the name only in `Host` and in the TLS handshake. Each redirect is checked again; one to
-another host is reported to the model and not followed, so a permission to fetch stays with one host.
+connects to exactly one of them, with the name only in `Host` and in the TLS handshake. Each redirect is checked again; one
+to another host is reported to the model and not followed, so a permission to fetch applies to one host.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEADERS = {
 
 
 class WebFetchTool(FetchingTool):
-    """Returns a dict:
+    """Fetch a page from the web. Returns a dict:
 
     `url` (after redirects on the same host), `status`, `content_type`, `title`, `text` (Markdown for HTML unless `format`
     is `raw`), `truncated` and with it `next_offset`, `charset`, `notes`; `redirect_url` if the page redirects to another

@@ -29,10 +29,10 @@ _DOMAINS: Mapping[str, Any] = {"items": {"type": "string"}, "maxItems": 50}
 
 
 class WebSearchTool(FetchingTool):
-    """Returns `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
+    """Search the web: `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
 
-    `transport(url, headers, payload)` returns the service's answer as a dict. `api_key` None is `TAVILY_API_KEY` of the
-    environment, read at each call.
+    `transport(url, headers, payload)` returns the service's answer as a dict. If `api_key` is None, the variable
+    `TAVILY_API_KEY` is read at each call.
     """
 
     name = "WebSearch"

@@ -1,4 +1,4 @@
-"""The Write tool: a whole file in one step, never over content that the model has not seen.
+"""The Write tool: create or replace a whole file in one step, but not a file that changed after the model saw it.
 
 Its effect class is `unsafe`, with a `reconcile` that inspects the file: after a crash the file itself shows whether the
 call was carried out, and a blind repetition could undo what somebody wrote in between.
@@ -76,8 +76,8 @@ class WriteTool(Tool):
         return _written(path, data, ctx, created=before is None, notes=notes)
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: the file has the new content (done), or the content that the model last saw (not done), or the
-        outcome is unknown.
+        """Determine the outcome after a crash: a file with the new content was written, one in the state that the model last
+        saw was not; otherwise it is unknown (None).
         """
         path = resolve_path(call.input["file_path"], ctx.cwd)
         data = self._encode(call.input["content"])

@@ -44,7 +44,9 @@ class RuleTest(RunTestCase):
         said, _ = self.notices({"allow": ["Read", "Bash(echo $(x))"], "deny": ["Bash(echo $X)", "Glob(*.py)", "((("]})
         self.assertEqual([text.split(": ")[0] for text in said], [f"{source}:{line}" for line in (5, 8, 9, 10)])
         self.assertIn("the allow rule 'Bash(echo $(x))' is not understood and is ignored", said[0])
-        self.assertIn("the deny rule 'Bash(echo $X)' is not understood and is applied to all of Bash", said[1])
+        self.assertIn(
+            "the deny rule 'Bash(echo $X)' is not understood and makes every use of Bash need approval", said[1]
+        )
         self.assertIn("every tool", said[3])
 
     def test_a_deny_rule_that_is_not_understood_asks_for_the_whole_tool(self) -> None:

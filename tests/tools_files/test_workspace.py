@@ -181,8 +181,8 @@ class PathErrors(ScratchCase):
         for path, words in (
             (long, "too long; use shorter names|does not exist"),
             (f"{long}/f", "too long; use shorter names|does not exist"),
-            ("circle", "a link in a circle: name a file"),
-            ("circle/f", "a link in a circle: name a file"),
+            ("circle", "is part of a symbolic link loop: name a file"),
+            ("circle/f", "is part of a symbolic link loop: name a file"),
             ("file/f", "is a file, not a folder|does not exist"),
             ("/proc/none/f", "does not exist|cannot be used: No such file or directory; choose a folder"),
         ):

@@ -3,7 +3,7 @@
 The log holds what a judgement depends on: the input, and in the `details` of each decision the `facts` of the call and the
 `policy` of its run (mode, trust, folders, rules). Older logs lack these two and fall back to the settings that their run
 began with. Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`;
-of people's answers only the fact that they were asked counts.
+it only counts that people were asked, not what they answered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STRICTEST_FIRST = ("deny", "ask", "allow")
 
 @frozen
 class RecordedCall:
-    """A call that came before the gate, and the gate's verdict: `was` is `run`, `ask` or `refuse`.
+    """A call that the gate has judged, and its verdict: `was` is `run`, `ask` or `refuse`.
 
     `policy` is the result of `Run.policy_record`, `facts` that of `Facts.record` plus a hook's request. `is_settled` is true
     for a call that no rule decides (a hook that blocks, the final answer), `by_rule` for a command in text, which only an
@@ -130,8 +130,8 @@ def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backt
 class PolicyJudge:
     """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules instead.
 
-    `more_allow` are additional allow rules. The same call in the same place is judged once: nothing inspected changes
-    meanwhile.
+    `more_allow` are additional allow rules. The same call in the same place is judged once: files and links are assumed not
+    to change meanwhile.
     """
 
     def __init__(self, rules_for: RulesFor | None = None, more_allow: Sequence[str] = ()) -> None:
@@ -169,7 +169,7 @@ class PolicyJudge:
         return verdict
 
     def gate(self, policy: Mapping[str, Any]) -> PermissionGate:
-        """The gate that judges the calls of this policy. Raises `OptionsError`."""
+        """The gate that judges the calls of this policy. Raises `OptionsError` for an invalid record."""
         entry = self._policies.get(id(policy))
         if entry is not None:
             return entry[1]
@@ -225,7 +225,7 @@ def _judged(gate: PermissionGate, call: RecordedCall, input: Mapping[str, Any]) 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:
     value = data.get(key)
-    # A NUL in a path from a log would be an error of the system instead of a verdict.
+    # A NUL in a path from a log would cause a system error instead of a verdict.
     return value if isinstance(value, str) and "\0" not in value else None
 
 
@@ -241,8 +241,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def recorded_calls(session_id: str, events: Iterable[Event], *, after_seq: int = 0) -> Iterator[RecordedCall]:
-    """The calls of a log, with everything that their judgement depends on, except those up to `after_seq` (copied by a
-    fork).
+    """Yield the calls of a log after `after_seq` (earlier ones were copied by a fork), with everything that their judgement
+    depends on.
     """
     log = _Log(session_id)
     for event in events:
@@ -260,14 +260,14 @@ class _Log:
         self._recorded_policy: Mapping[str, Any] | None = None  # the policy as recorded in the log
         self._uses: dict[str, ToolUse] = {}
         self._hooks: dict[str, list[Mapping[str, Any]]] = {}
-        self._waiting: dict[str, RecordedCall] = {}  # until its start shows the input, or how the call acts
+        self._waiting: dict[str, RecordedCall] = {}  # until its start shows the input, or the call's effect
         self._questions: dict[str, UserQuestion] = {}
         self._remembered: tuple[str, ...] = ()
         self._skills: list[Event] = []
         self._effects: dict[str, str] = {}
 
     def calls(self, event: Event) -> Iterator[RecordedCall]:
-        """Process an event; return the calls that are completely known by then."""
+        """Process an event; yield the calls about which everything is known by then."""
         match event:
             case SystemInit():
                 self._init, self._policy, self._recorded_policy = event, None, None
@@ -286,7 +286,7 @@ class _Log:
                     self._waiting[event.tool_use_id] = call
             case ToolStarted():
                 self._effects.setdefault(event.name, event.effect)
-                if event.effect == "unsafe":  # a trial of it only reads
+                if event.effect == "unsafe":  # not that of a trial, which only reads
                     self._effects[event.name] = event.effect
                 yield from self._waiting_for(event.tool_use_id, event.input, event.effect)
             case TextCommandStarted():
@@ -299,7 +299,7 @@ class _Log:
                 self._skills.append(event)
 
     def rest(self) -> Iterator[RecordedCall]:
-        """The remaining calls at the end of the log, including those that wait for a person."""
+        """Yield the remaining calls at the end of the log, including those that wait for a person."""
         yield from self._waiting.values()
         for tool_use_id, question in self._questions.items():
             use = self._uses.get(tool_use_id)
@@ -390,7 +390,7 @@ class _Log:
         return facts
 
     def _inputs(self, tool_use_id: str) -> Iterator[Mapping[str, Any]]:
-        """The candidates in the log for the judged input: as changed by a hook, or as written by the model."""
+        """Yield the candidates in the log for the judged input: as changed by a hook, or as written by the model."""
         hook_inputs = [
             hook["tool_input"] for hook in self._hooks.get(tool_use_id, ()) if isinstance(hook.get("tool_input"), dict)
         ]

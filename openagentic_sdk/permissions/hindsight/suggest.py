@@ -1,10 +1,10 @@
-"""Find the allow rules that would have saved most of the questions that people always answered with yes.
+"""Find the allow rules that would have avoided most of the questions that people always answered with yes.
 
 A rule is suggested only if it is evidently safe: the exact words of a command, or their beginning for programs that only
-read or check their arguments; one file, or a folder inside the project; a host, a name, a tool. Never for a program that
-runs others, code or its arguments, for anything outside the project, or for anything that a person ever refused. Each rule
-is judged over all recorded calls, to show what else it would have permitted; calls covered by deny or ask rules and
-protected paths cannot be saved, and lead to no suggestion.
+read or check their arguments; one file, or a folder inside the project; a host, a name, a tool. None is suggested for a
+program that runs others, code or its arguments, for anything outside the project, or for anything that a person ever
+refused. Each rule is judged over all recorded calls, to show what else it would have permitted. No allow rule can avoid a
+question about a call that deny or ask rules cover or that touches protected paths, so such calls lead to no suggestion.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", "
 
 @frozen
 class Suggestion:
-    """An allow rule for the project `project_dir`. `saved` are the questions that it would have saved, all answered with
-    yes; `also_runs` are the other recorded calls that it would have permitted.
+    """An allow rule for the project `project_dir`. `saved` are the calls about which it would have avoided a question, all
+    answered with yes; `also_runs` are the other recorded calls that it would have permitted.
     """
 
     rule: str
@@ -63,8 +63,8 @@ class Suggestion:
 
 
 def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) -> list[Suggestion]:
-    """The rules that save most, each in addition to the previous ones. `rules_for` maps a project to its current rules;
-    None uses those of each call's log. The calls must be this installation's own: a log may come from anybody.
+    """The rules that avoid most questions, each in addition to the previous ones. `rules_for` maps a project to its current
+    rules; None uses those of each call's log. Pass only calls of this installation: other logs may come from anybody.
     """
     projects: dict[str, list[RecordedCall]] = {}
     for call in calls:
@@ -97,7 +97,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
             for rule, saved in saves.items()
             if rule not in chosen_rules
         }
-        # If two save the same number of questions, prefer the narrower: the rule without a wildcard, then the longer text.
+        # If two avoid the same number of questions, prefer the narrower: the rule without a wildcard, then the longer text.
         best = max(gains, key=lambda rule: (len(gains[rule]), "*" not in rule, len(rule)), default=None)
         if best is None or not gains[best]:
             return suggestions
@@ -112,7 +112,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
 
 
 def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
-    """The gate's verdict on a call; empty if it cannot judge it."""
+    """The gate's verdict on a call, `firm` for a firm question; empty if it cannot judge the call, or no rule decides it."""
     try:
         verdict = judge.verdict(call)
     except OptionsError:
@@ -178,7 +178,7 @@ def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, 
 
 
 def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
-    """Rules for exactly the subject of a call."""
+    """Yield rules for exactly the subject of a call."""
     tool = subject.tool
     if subject.problem is not None:
         return
@@ -226,7 +226,7 @@ def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) ->
 
 
 def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
-    """The leading words of a command that may stand for all commands that begin with them."""
+    """Yield the leading words of a command for which a rule may cover all commands that begin with them."""
     argv = command.argv
     if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
         return
@@ -240,7 +240,7 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
 
 
 def _files(subject: Subject, project_dir: str) -> Iterable[tuple[str, str]]:
-    """The files of a file tool's call that are inside the project under every name, and not protected."""
+    """Yield the files of a file tool's call that are inside the project under every name, and not protected."""
     tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
     if subject.command is not None or (tool == "Read" and subject.tool not in READ_TOOLS):
         return

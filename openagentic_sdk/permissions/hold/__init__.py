@@ -1,1 +1,1 @@
-"""Which forbidding rules the machine can enforce, which depend on words, and the limit of a decision's work."""
+"""The deny and ask rules that the machine can enforce, those that depend on words, and the limit of a decision's work."""

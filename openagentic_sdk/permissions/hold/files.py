@@ -1,4 +1,4 @@
-"""What deny and ask rules about files and programs mean on disk now: the paths that a command's sandbox closes.
+"""Expand deny and ask rules about files and programs to the existing paths that a command's sandbox closes.
 
 Patterns are expanded by walking the disk just before the command starts; an incomplete walk is reported.
 """
@@ -24,8 +24,8 @@ MAX_ENTRIES = 200_000
 
 @frozen
 class ClosedFiles:
-    """`hidden` paths cannot be read, `readonly` ones not changed; `forbids` maps a path to the rule that forbids writing
-    it.
+    """The paths closed by rules: `hidden` ones cannot be read, `readonly` ones cannot be changed. `forbids` maps a path to
+    the reason why it may not be written, or None.
 
     `problem` is set if there was more to search than the limit.
     """
@@ -44,7 +44,7 @@ def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
     (hidden, whole), (readonly, edits_complete) = _expanded(reads, bases), _expanded(edits, bases)
     problem = None
     if not (whole and edits_complete):
-        problem = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
+        problem = f"more than {MAX_ENTRIES} files would have to be searched, and rules forbid some: name the files"
     programs = [path for rule in rules for path in program_files(rule) or ()]
     return ClosedFiles(
         tuple(dict.fromkeys((*hidden, *other_names(hidden, bases), *programs))),
@@ -70,7 +70,7 @@ def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: b
 
 def _forbidding(rules: Sequence[Rule], bases: tuple[str, ...], path: str) -> str | None:
     rule = RuleBook(rules).forbidding_path((path,), bases, write=True) if rules else None
-    return None if rule is None else f"the rule {rule.text} ({rule.source}) is about it"
+    return None if rule is None else f"the rule {rule.text} ({rule.source}) covers it"
 
 
 def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], bool]:
@@ -81,7 +81,7 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
         for base in bases:
             anchor, rest, deep = anchored(rule.pattern, base, rule.root or base, wide=True)
             names = [name for name in rest.split("/") if name]
-            # `folder/**` closes the folder itself: everything in it has no other way in.
+            # `folder/**` closes the folder itself: what is in it cannot be reached in any other way.
             while names[-1:] == ["**"]:
                 names.pop()
             fixed = next((at for at, name in enumerate(names) if IS_GLOB.search(name)), len(names))
@@ -102,7 +102,7 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
 
 
 def _spelled(folder: str, names: Sequence[str]) -> list[str]:
-    """The paths below a folder with these names, ignoring case."""
+    """The existing paths that these components, one per level, match below a folder, ignoring case."""
     paths = [folder] if os.path.lexists(folder) else []
     for name in names:
         folded_name = _folded(re.sub(r"\\(.)", r"\1", name))

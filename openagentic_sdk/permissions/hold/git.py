@@ -43,7 +43,7 @@ def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
     rows = [part.argv for part in line.commands] if isinstance(line, CommandLine) else subject.loose_commands
     for argv in rows:
         at = next((at for at, word in enumerate(argv) if _GIT.search(word)), None)
-        # A shell may get the command as one word.
+        # A shell may receive the command as one word.
         words = [] if at is None else " ".join(argv[at:]).replace(UNKNOWN, "$").split()[1:]
         if words and _prints(words) and not (_reads_index_only(words, cwd) and not _tracks(subject.workspace, rules)):
             return True
@@ -64,7 +64,7 @@ def _prints(words: list[str]) -> bool:
 
 
 def _reads_index_only(words: Sequence[str], cwd: str) -> bool:
-    """Whether it is a `git diff` of files against the index, without older states."""
+    """Whether a git command is a `diff` of files against the index, without older states."""
     plain = [word for word in words[1:] if not word.startswith("-")]
     all_exist = all(os.path.lexists(os.path.join(cwd, word)) for word in plain)
     return words[0] == "diff" and all_exist and not {"--cached", "--staged", "--merge-base"} & set(words)
@@ -86,7 +86,7 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
 
 
 def index_names(data: bytes) -> Iterator[str]:
-    """The paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for any other."""
+    """Yield the paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for another version."""
     if data[:4] != b"DIRC" or data[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
         raise ValueError("the index has another format version")
     at = 12
@@ -99,7 +99,7 @@ def index_names(data: bytes) -> Iterator[str]:
 
 
 def runs_settings(subject: Subject) -> str | None:
-    """What git could run in an untrusted project because a repository names it; None if it runs nothing."""
+    """The reason why git could run something that a repository names, in an untrusted project; None if it cannot."""
     command, workspace = subject.command or "", subject.workspace
     if workspace.trusted or _GIT.search(command) is None:
         return None
@@ -126,7 +126,7 @@ def _plain_commands(line: CommandLine | NotUnderstood | None) -> tuple[SimpleCom
 
 
 def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
-    """Whether git works in the folder of the line only: its subcommand comes before any option."""
+    """Whether git works only in the folder where the line starts: no cd, and git's subcommand comes before any option."""
     return bool(commands) and not any(
         command.argv[:1] == ("cd",)
         or (command.argv[:1] == ("git",) and command.argv[1:2] and command.argv[1][0] == "-")
@@ -135,6 +135,6 @@ def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
 
 
 def writes_git(command: str) -> bool:
-    """Whether an allowed command may be one by which git stores something."""
+    """Whether a command may be one with which git stores something."""
     git_match = _GIT.search(command)
     return git_match is not None and _WRITES.search(command, git_match.end()) is not None

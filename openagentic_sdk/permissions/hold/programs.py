@@ -36,7 +36,7 @@ BUILTINS = word_set("""
 
 
 def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
-    """The people's rules among these that no mount enforces, so that words alone decide."""
+    """Yield the rules, except built-in ones, that no mount enforces, so that only the words of a command are compared."""
     for rule in rules:
         is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
         if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):

@@ -1,4 +1,4 @@
-"""Files that a command may reach although none of its words shows them: everything below a folder, and the values of
+"""Files that a command may reach although none of its words names them: everything below a folder, and the values of
 unknown words.
 
 Both are determined by a bounded walk of the places in question, in search of a path that a rule forbids.
@@ -37,15 +37,15 @@ from .steps import count_steps, count_walked
 # The most files and folders that are checked for one command.
 MAX_ENTRIES = 20_000
 _MAX_DEPTH = 6
-# The most words after a wrapper that may be the name of the program it runs.
+# The most words after a wrapper that are considered as the name of the program it runs.
 _MAX_TAILS = 100
 
 
 @frozen
 class Reach:
-    """`folders` are read, or written, with everything below them; each of `endings` is the end of a word with an unknown
-    beginning. `words` are the values of words with variables of the line, with their starting folder. The flag is true if
-    it may be written.
+    """The files within a command's reach. `folders` are read, or written, with everything below them; each of `endings` is
+    the end of a word with an unknown beginning. `words` are the values of words with variables that the line sets, with
+    their starting folder. Each flag is true if the path may be written.
     """
 
     folders: tuple[tuple[str, bool], ...] = ()
@@ -55,7 +55,7 @@ class Reach:
 
 @frozen
 class Met:
-    """The first forbidden path that a walk reached, or the fact that it ended early (`rule` is `None`)."""
+    """The first forbidden path within reach, in a folder if `is_tree`; `rule` is None if the search ended early there."""
 
     path: str
     rule: Rule | None
@@ -111,7 +111,7 @@ def _unknown_words(
 
 
 def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The commands of a call, those that they wrap and those in their arguments, with the folders they may run in."""
+    """Yield the commands of a call, those that they wrap and those in their arguments, with the folders they may run in."""
     line, cwd = subject.line, subject.workspace.cwd
     todo: list[tuple[tuple[str, ...], tuple[str, ...], int]]
     if isinstance(line, CommandLine) and not subject.runs_text:
@@ -139,7 +139,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def _may_reach(argv: Sequence[str]) -> bool:
-    """Whether a command whose words are all known takes folders, or runs its arguments."""
+    """Whether a command whose words are all known may process whole folders, or run its arguments."""
     name = base_name(argv[0])
     if name in LAUNCHERS and name != "git":
         return not LAUNCHERS[name].isdisjoint(argv) and name not in ("npm", "yarn", "pnpm")
@@ -174,7 +174,7 @@ _FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "
 def _folders(
     subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool, is_walk: bool = True
 ) -> list[str]:
-    """The folders among some words; if they name no file either, those that the command runs in."""
+    """The folders among some words; with `or_here`, if they name no file either, those that the command runs in."""
     folders: dict[str, None] = {}
     # The first operand of a search program is a pattern, even if a file has that name.
     plain = [word for word in operands if not word.startswith("-")]
@@ -228,8 +228,8 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
 
 
 def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str | None:
-    """The first link in a command's folders that leads outside the workspace, if the command follows links; or the folder,
-    if there is too much to search.
+    """The first link in a command's folders that leads outside the workspace, if the command follows links; or the path at
+    which the search stopped, if there is too much to search.
     """
     name = base_name(argv[0])
     follows = FOLLOWS_LINKS.get(name)
@@ -240,15 +240,16 @@ def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str 
 
 
 def leads_out(subject: Subject, names: Sequence[str]) -> bool:
-    """Whether an entry leads outside the workspace; also true for the last one of a walk that was cut off."""
+    """Whether an entry leads outside the workspace; also true for the entry that marks a truncated walk."""
     return not names or not is_inside(names[-1], subject.workspace.roots)
 
 
 def unsafe_entry(
     subject: Subject, folder: str, written: str, opened: str, plain: re.Pattern[str] | None, most: int
 ) -> str | None:
-    """The first entry below a folder, `written` so, that leads outside the workspace and has a name like the wildcard
-    `opened`, or whose path is not `plain`; the last one, if there are more than `most`.
+    """The first unsafe entry below a folder, as a path that begins with `written`: one that leads outside the workspace and
+    matches the wildcard `opened`, or whose path does not match `plain`. If the walk exceeds `most`, the entry at which it
+    stopped.
     """
     for path, names in _walk((folder,), most):
         shown = f"{written}{path[len(folder) :]}"
@@ -259,7 +260,7 @@ def unsafe_entry(
 
 
 def _places(book: RuleBook, subject: Subject) -> list[str]:
-    """Where a word of unknown value may lead: the workspace, and the places outside it that rules name."""
+    """The places to which a word of unknown value may lead: the workspace, and those outside it that rules name."""
     workspace = subject.workspace
     places = [os.path.realpath(folder) for folder in (workspace.cwd, workspace.base, *workspace.roots)]
     for rule in book.paths:
@@ -271,7 +272,9 @@ def _places(book: RuleBook, subject: Subject) -> list[str]:
 
 
 def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Iterate over every file and folder with its names; a last one without names if there are too many."""
+    """Yield each path with the paths it is known by (its own; for a link also its target); if there are more than `most`,
+    end with an entry that has none.
+    """
     count = 0
     todo = [(place, os.path.islink(place), os.path.isdir(place)) for place in places]
     while todo:
@@ -284,7 +287,7 @@ def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ..
             yield place, ()
             return
         if is_folder and (not is_link or count == 1):
-            # Listed with the kinds of its entries: asking for each by its path takes most of the time of a walk.
+            # Listed with the kinds of its entries: a system call for each by its path would take most of a walk's time.
             with suppress(OSError), os.scandir(place) as entries:  # what we may not list, the command may not either
                 start = place.rstrip("/")
                 todo += [(f"{start}/{entry.name}", *_kind(entry)) for entry in islice(entries, most + 1)]

@@ -1,7 +1,7 @@
-"""Whether git in a folder runs only itself and contacts nothing, whatever the repository there configures.
+"""Determine whether git in a folder runs only itself and contacts nothing, whatever the repository there configures.
 
-A repository with a setting that could run something, or in any other form than `git init` and `git clone` produce, is not
-plain.
+A repository is not plain if a setting could run something, or if its form is not the one that `git init` and `git clone`
+produce.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...tools.shell.git_settings import read_config
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode of an index entry for a nested repository, which `git status` enters (gitformat-index).
 _GITLINK = b"\0\0\xe0\0"
-# A partial clone requests each missing object from its remote, also for an object that only the command names.
+# A partial clone requests each missing object from its remote, even one that only the command names.
 _FETCHES = regex(r"^[ \t]*(?:promisor|partialclone)", re.I | re.M)
 
 

@@ -1,4 +1,4 @@
-"""Count the work of one decision, so that no call can hold the event loop.
+"""Count the work of one decision, so that no call can block the event loop.
 
 Every pass over a line is linear in its length, or counts its steps here; a call whose decision needs more than `MAX_STEPS`
 is asked about. Steps are counted, not timed: the same call gets the same verdict on every machine and in every replay.
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 # About a microsecond each. Everyday lines need a few hundred.
 MAX_STEPS = 60_000
-# Files found by walks of folders; a single walk has a limit of its own, in `reach`.
+# The most files found by all walks of folders; a single walk also has its own limit, in `reach`.
 MAX_WALKED = 100_000
 
 
@@ -25,13 +25,13 @@ class _Counter:
         self.steps, self.walked = MAX_STEPS, MAX_WALKED
 
 
-# Ambient, because most of what is counted is below functions of words alone.
+# Ambient, because most steps are counted in functions that receive nothing but words.
 _COUNTER: ContextVar[_Counter | None] = ContextVar("steps of a decision", default=None)
 
 
 @contextmanager
 def counted_steps() -> Iterator[None]:
-    """Limit the steps of one decision; within another, the limit of that one continues to apply."""
+    """Limit the steps of one decision during the block; inside another such block, that one's limit continues to apply."""
     if _COUNTER.get() is not None:
         yield
         return

@@ -1,8 +1,8 @@
-"""Rules that only words can enforce: whether the words of a command show everything that it reads and runs.
+"""Decide whether the words of a command show everything that it reads and runs, for rules that only words can enforce.
 
-The set is closed: programs of the tables that touch only the files named by their words and run nothing. Any other program
-needs a question unless an allow rule names it: interpreters, programs that take programs or lists of files from their
-input, arguments or a file, files run by their path, unknown programs.
+They do so only for programs of the tables that touch no files but those named by their words, and run nothing. Any other
+program needs a question unless an allow rule names it: interpreters, programs that take programs or lists of files from
+their input, arguments or a file, files run by their path, unknown programs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_plain_cd(command: SimpleCommand) -> bool:
 
 
 def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
-    """The reason why a command may read or run something that its words do not name."""
+    """The reason why a command may read or run something that its words do not name; None if it may not."""
     argv = command.argv
     if command.open_assignments:
         return f"{command.open_assignments[0]} can make a program do something else"
@@ -98,7 +98,7 @@ def _subcommand(argv: Sequence[str]) -> str:
 
 
 def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) -> str | None:
-    """Whether a command writes to a folder in which programs are looked up by name."""
+    """The problem if a command writes to a folder in which programs are looked up by name."""
     words = [redirect.target for redirect in command.redirects if redirect.writes]
     if base_name(command.argv[0]) in WRITERS | {"curl", "wget"}:
         words += [text for word in command.argv[1:] for text in path_like(word)]
@@ -114,5 +114,5 @@ def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) 
 
 
 def _is_read(command: SimpleCommand, word: str) -> bool:
-    """Whether a word of a copy command is its source."""
+    """Whether a word of a copy command is a source."""
     return base_name(command.argv[0]) in ("cp", "tar", "gzip") and command.argv[-1] != word

@@ -19,7 +19,7 @@ _SPACES = regex(r"\s+")
 
 
 def explain_missing(text: str, old: str) -> str:
-    """One or two sentences: a known reason if there is one, then the nearest match with its line numbers."""
+    """One sentence: a known reason if there is one, otherwise the nearest match with its line number."""
     old_lines = old.splitlines()
     if all(_NUMBERED.match(line) for line in old_lines):
         return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"
@@ -49,7 +49,7 @@ def explain_missing(text: str, old: str) -> str:
 
 
 def _same_but_spaces(lines: list[str], old_lines: list[str]) -> int | None:
-    """Where the same lines occur, ignoring white space; a single line may also be part of one."""
+    """The index of the first line where the same lines occur, ignoring white space; a single line may be part of one."""
     target = [_squeeze(line) for line in old_lines]
     if not any(target):
         return None
@@ -68,7 +68,7 @@ def _squeeze(line: str) -> str:
 
 
 def _candidates(lines: list[str], old_lines: list[str]) -> list[int]:
-    """Where the nearest match may begin: the windows that share most words with the text, at most a few hundred."""
+    """The lines where the nearest match may begin: those of the 200 windows that share most words with the text."""
     words = set(re.findall(r"\w+", "\n".join(old_lines)))
     shared = [len(words.intersection(re.findall(r"\w+", line[:500]))) for line in lines]
     size = len(old_lines)

@@ -1,11 +1,11 @@
-"""What a tool's path means, whether the call may touch it, and whether the file is still what the model saw.
+"""Resolve a tool's path, and check whether the call may access it and whether the file is still what the model saw.
 
 The gate permits a call before it starts, and a path may lead elsewhere by then. So a tool resolves its path once, asks
 `PathRules` about the result (the gate answers from its rules and from what it approved for this call, without another
 question), and opens exactly that, with `openagentic_sdk.ground.files`.
 
-Glob and Grep encounter many more paths, some of which rules may forbid to read: `PathRules.read_filter` is a predicate on
-absolute paths that tells whether they may be shown.
+Glob and Grep encounter many more paths, and rules may forbid reading some: `PathRules.read_filter` returns a predicate that
+is true for absolute paths that may be shown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     lexical = os.path.normpath(joined)
     real = os.path.realpath(lexical)
     if _is_circular(real):
-        raise ToolError(f"{path!r} leads to a link in a circle: name a file that no such link leads to")
+        raise ToolError(f"{path!r} is part of a symbolic link loop: name a file outside the loop")
     if ".." in joined.split("/") and os.path.realpath(joined) != real:
         raise ToolError(f"{path!r} goes through a link and back up with '..': name the file without '..'")
     return ResolvedPath(lexical, real)
@@ -133,7 +133,9 @@ _ADVICE = {
 
 @contextmanager
 def plain_path_errors(path: ResolvedPath, cwd: str) -> Iterator[None]:
-    """Raise the system's errors with a sentence for the model: the path, what is wrong, and what to do. Types stay."""
+    """Replace the message of a system error that the block raises by a sentence for the model: the path, what is wrong, and
+    what to do. The type of the error stays the same.
+    """
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """The state shared by the Bash calls of one run: the working directory, and the background shells.
 
-The shells end with the run: the runtime closes what it finds in `RunResources`. An abandoned context also ends them, when
-it is collected or at the latest when the process ends.
+The shells end with the run: the runtime closes what it finds in `RunResources`. Those of an abandoned context end when it is
+garbage-collected, or at the latest with the process.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _Stream:
             return 0
 
     def take(self, max_bytes: int, is_last: bool, redact: Redact | None) -> KeptText:
-        """The new output, masked; an incomplete character, and with `redact` an incomplete line, is left for later."""
+        """Take the new output, masked; leave an incomplete character, and with `redact` an incomplete line, for later."""
         new_bytes = max(0, self.size() - self.offset)
-        # A secret may lie across the position: what precedes it is read again, to mask the rest of it.
+        # A secret may extend across the position: what precedes it is read again, to mask the rest of the secret.
         before = min(self.offset, CUT_MARGIN) if redact else 0
         edge_bytes = max_bytes + (2 * CUT_MARGIN if redact else 0)
         with open(self.path, "rb") if new_bytes else io.BytesIO() as file:
@@ -64,7 +64,7 @@ class _Stream:
 
 
 def _going_on(earlier: bytes, redact: Redact) -> Redact:
-    """Mask a text that continues an earlier one: a secret of several lines that began there is masked to its end."""
+    """Return a redactor for text that continues `earlier`: a multi-line secret that began there is masked to its end."""
     context = earlier.decode("utf-8", "replace")
     masked_context = redact(context)
 
@@ -100,7 +100,7 @@ class BackgroundShell:
         self.notes = notes
 
     def report(self) -> CommandReport | None:
-        """How it ended; None while it runs, and if its supervisor was killed (`is_lost`), so that its end is unknown."""
+        """How the shell ended; None while it runs, or if its supervisor was killed (`is_lost`) and its end is unknown."""
         with self._lock:
             try:
                 # Inside the lock: two calls may look at the same time, and the report arrives once.
@@ -123,7 +123,7 @@ class BackgroundShell:
         return self.status != "running" or any(stream.size() > stream.offset for stream in (self.stdout, self.stderr))
 
     def kill(self) -> None:
-        """End it and everything it started; return when that is done."""
+        """End the shell and everything it started, and wait until that is done."""
         if self.report() is None:  # a shell that has ended by itself was not killed
             self._was_killed = True
         with self._lock:
@@ -132,9 +132,9 @@ class BackgroundShell:
 
 
 class CommandFolder:
-    """Where the commands of one run start: a command follows the `cd` of the previous one.
+    """The folder in which the next command of a run starts: the one in which the previous command ended.
 
-    Whoever offers it to tools also passes it to the permission gate, so that each command is judged where it runs.
+    Code that offers it to tools must also pass it to the permission gate, so that each command is judged where it runs.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class CommandFolder:
         self._left_in = folder
 
     def kept(self) -> str | None:
-        """The folder in which the last command ended, None for the session's folder and for one that is gone."""
+        """The folder in which the last command ended; None if there was none, or if the folder is gone or was replaced."""
         path = self._left_in
         if path is None or not os.path.isdir(path) or os.path.realpath(path) != path:  # it was not replaced with a link
             self._left_in = None
@@ -153,7 +153,7 @@ class CommandFolder:
 
 
 class RunShells:
-    """The shared state of one run's Bash calls; `folder` is for a tool that runs alone."""
+    """The shared state of one run's Bash calls; `folder` is used by a tool that runs outside a session."""
 
     def __init__(self) -> None:
         self.folder = CommandFolder()
@@ -213,7 +213,7 @@ def run_shells(ctx: ToolContext) -> RunShells:
 
 
 def command_folder(ctx: ToolContext) -> CommandFolder:
-    """The folder of the run of `ctx`. If the gate that judges calls does not receive it, nothing is kept."""
+    """The command folder of the run of `ctx`. In a session whose gate does not receive it, a new one: nothing is kept."""
     folder = ctx.services.find(CommandFolder)
     if folder is not None:
         return folder
@@ -226,7 +226,7 @@ _SHELL_ID = string("What Bash returned as `shell_id`.")
 class _ShellTool(BlockingTool):
     """A tool for one background shell, which returns its state and new output."""
 
-    # It advances the read position of the output, so it must not run twice or concurrently with another call.
+    # A call advances the read position of the output, so it must not run twice or concurrently with another one.
     effect = "unsafe"
 
     def __init__(self, *, max_output_bytes: int = 30_000) -> None:
@@ -234,9 +234,10 @@ class _ShellTool(BlockingTool):
 
 
 class BashOutputTool(_ShellTool):
-    """Returns `{"shell_id", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code", "notes"}`.
+    """Read the new output of a background shell.
 
-    The text is the output since the last call; `exit_code` is `None` while the shell runs.
+    Returns `{"shell_id", "command", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code",
+    "notes"}`. The text is the output since the last call; `exit_code` is `None` while the shell runs.
     """
 
     name = "BashOutput"
@@ -263,7 +264,7 @@ class BashOutputTool(_ShellTool):
 
 
 class KillBashTool(_ShellTool):
-    """Returns the same as `BashOutput`, after the shell and everything it started has ended."""
+    """End a background shell and everything it started. Returns the same as `BashOutput`."""
 
     name = "KillBash"
     labels = OWN_SESSION

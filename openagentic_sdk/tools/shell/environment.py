@@ -80,7 +80,7 @@ def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[st
 
 
 def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
-    """A program that this library itself starts: in the usual folders, otherwise on PATH, never one in the workspace."""
+    """Find a program for this library to start: in the usual folders, otherwise on PATH, never in the workspace."""
     roots = _resolved(workspace)
     for folder in (*USUAL_FOLDERS, *os.environ.get("PATH", "").split(os.pathsep)):
         path = os.path.join(folder, name)

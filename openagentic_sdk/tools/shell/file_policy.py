@@ -1,4 +1,5 @@
-"""What one command may do to files, as a value: derived from rules and protected places, enforced by sandbox and commit.
+"""The file access of one command, as a value: derived from rules and protected places, enforced by the sandbox and when
+changes are applied.
 
 The deepest place above a path decides. By default a path can be read, and written only in the workspace.
 """
@@ -25,12 +26,13 @@ def forbids_nothing(path: str) -> str | None:
 
 @frozen(kw_only=True)
 class FilePolicy:
-    """`roots` are the resolved folders of the workspace, `writable` other folders that a command may write.
+    """The file access of a command. `roots` are the resolved folders of the workspace, `writable` other folders that it may
+    write.
 
     `hidden` files and folders cannot be read, nor their contents; `covered` folders are empty except for the workspace and
-    what is `shown` in them; `readonly` and `protected` places cannot be changed. `forbids` maps a path to the rule that
-    forbids writing it. `git_writes`: what git commands write below `.git` may change, its configuration and hooks may not.
-    `problem` is the reason why mounts cannot enforce all rules, None if they can.
+    what is `shown` in them; `readonly` and `protected` places cannot be changed. `forbids` maps a path to the reason why it
+    may not be written, or None. With `git_writes`, what git commands write below `.git` may change, except its configuration
+    and hooks. `problem` is the reason why mounts cannot enforce all rules, None if they can.
     """
 
     roots: tuple[str, ...]
@@ -62,7 +64,7 @@ class FilePolicy:
 
     @property
     def git_dirs(self) -> list[str]:
-        """Where commits are stored outside the workspace: for a worktree, or a workspace that is part of a repository."""
+        """The folders outside the workspace in which git stores commits: of a worktree, or a repository around a root."""
         dirs = []
         for root in self.roots if self.git_writes else ():
             top = nearest_holding(".git", root)
@@ -81,7 +83,7 @@ NOTHING_CLOSED = FilePolicy(roots=(), protected=Protected())
 
 
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
-    """The existing real folders that are in no other of them."""
+    """The folders that exist, resolved, without those inside another one."""
     outer_folders: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)}):
         if not any(is_within(folder, outer) for outer in outer_folders):
@@ -101,14 +103,14 @@ class CommandRules:
     before_step: Callable[[], None] | None = None
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
-        """What the command of this permitted call may do."""
+        """The file access of the command of this permitted call."""
         roots = outermost(ctx.workspace_roots or (ctx.cwd,))
         own = () if ctx.session_dir is None else (os.path.realpath(ctx.session_dir),)
         return FilePolicy(roots=roots, protected=protected_places(roots, own))
 
 
 class RunTemp:
-    """A run's own folder for temporary files of its commands, and next to it what they write to caches."""
+    """A run's folder for temporary files of its commands, and beside it the one for what they write to caches."""
 
     def __init__(self) -> None:
         import tempfile

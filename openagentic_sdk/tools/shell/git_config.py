@@ -54,8 +54,8 @@ def is_powerless(settings: GitSettings) -> bool:
 
 
 def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[str, GitSettings]:
-    """The configurations that could run something, by resolved path, of the repositories that contain a folder and those of
-    the workspace and, with `deep`, of those inside the workspace, within the first 20,000 folders.
+    """The configurations that could run something, by resolved path, of the repositories that contain `folder` or one of the
+    workspace's `roots` and, with `deep`, of those inside the roots (in the first 20,000 folders of each).
     """
     by_path: dict[str, GitSettings] = {}
     for path in _all_configurations(folder, roots, deep):
@@ -66,7 +66,7 @@ def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[s
 
 
 def hook_folders(folder: str, roots: Sequence[str]) -> Iterator[str]:
-    """The folders of hooks that git runs in the same repositories, including those in the workspace, unless disabled."""
+    """Yield the folders with hooks of the repositories that contain `folder` or one of the `roots`, or are inside these."""
     for git_dir in {os.path.dirname(path) for path in _all_configurations(folder, roots, deep=True)}:
         if _holds_hooks(f"{git_dir}/hooks"):
             yield f"{git_dir}/hooks"
@@ -100,7 +100,7 @@ def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
 
 
 def _configurations(top: str) -> Iterator[str]:
-    """The files that may configure git in a working tree, its linked worktrees and its submodules."""
+    """Yield the files, existing or not, that may configure git in a working tree, its linked worktrees and submodules."""
     link = os.path.join(top, ".git")
     own = git_dir_of(top) if os.path.lexists(link) else top
     common = common_dir_of(own)

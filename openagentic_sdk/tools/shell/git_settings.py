@@ -1,6 +1,6 @@
-"""The settings of a repository that run nothing, whatever their values: in an untrusted project git follows no other.
+"""The settings of a repository that run nothing, whatever their values: in an untrusted project git follows no others.
 
-Not a list of settings that run programs, which grows with every release of git, but of those that do not.
+This is not a list of the settings that run programs, which grows with every release of git, but of those that do not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
 
 @frozen
 class GitSettings:
-    """A git configuration file without what could run something, and the names of the omitted settings (`dropped`)."""
+    """A git configuration file reduced to settings that run nothing, and the names of the omitted ones (`dropped`)."""
 
     harmless_text: str
     dropped: tuple[str, ...]
@@ -56,10 +56,9 @@ def config_lines(path: str) -> list[str]:
 
 
 def read_config(path: str) -> GitSettings | None:
-    """The part of a file that git may follow, None if it does not exist; lines in any form that git itself does not write
-    are omitted.
+    """The part of a configuration file that git may follow; None if the file cannot be opened.
 
-    Nothing is kept of a file that is too large to be read completely.
+    Lines that are not in the form in which git writes them are omitted, and so is a file that is too large to be read whole.
     """
     try:
         lines = config_lines(path)

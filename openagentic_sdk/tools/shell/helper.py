@@ -46,7 +46,7 @@ TERM_GRACE_S = 0.5
 LEFTOVER_GRACE_S = 0.15
 KILL_LIMIT_S = 5.0
 LINGER_S = 5.0
-# A supervisor that was killed sends nothing: only looking shows it.
+# A supervisor that was killed sends nothing, so the helper must check.
 ORPHAN_CHECK_S = 0.5
 IS_LINUX = sys.platform == "linux"
 
@@ -95,8 +95,8 @@ def serve(channel_fd: int) -> None:
 
 
 class _Spare:
-    """A supervisor forked in advance of its request, with the process of its command, at the place where the last request
-    began: a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
+    """A supervisor forked in advance of its request, with its command's process, for the same `home` as the last request's:
+    a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
     """
 
     def __init__(self, channel_fd: int, home: str) -> None:
@@ -122,7 +122,7 @@ class _Spare:
             os._exit(status)
 
     def take(self, fds: list[int]) -> bool:
-        """Pass it the sockets of a call; return False if it has ended."""
+        """Pass the descriptors of a call to the supervisor; return False if it has ended."""
         packed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
         try:
             # Descriptors travel with at least one byte of data (unix(7)).
@@ -134,7 +134,7 @@ class _Spare:
         return True
 
     def close(self) -> None:
-        """Release it: without a call it ends."""
+        """Release the supervisor, which ends if it has no call."""
         self._socket.close()
 
 
@@ -155,9 +155,9 @@ def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
-    """Collect supervisors that ended, and kill one that a command has stopped.
+    """Collect supervisors that ended, and kill any that a command has stopped.
 
-    The remaining processes of one that failed or was killed are ours now: kill them.
+    Also kill the remaining processes of one that failed or was killed: they are children of the helper by then.
     """
     has_lost = False
     while True:
@@ -191,8 +191,8 @@ class _Supervisor:
     """One command from its spec to its last process.
 
     The spec: `argv`, `env`, `cwd`, `keep_bytes` (of each stream, in memory), `paths` (a file for each stream, used when it
-    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`. That of a
-    program with `pipes` of the host's: `argv`, `env`, `cwd`, and `grace_s` between being asked to end and being killed.
+    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`. For a
+    program with `pipes` of the host: `argv`, `env`, `cwd`, `sandbox`, and `grace_s` between SIGTERM and SIGKILL.
     """
 
     def __init__(self, call_fd: int, pipes: list[int], seed: _Captured | None) -> None:
@@ -244,7 +244,7 @@ class _Supervisor:
             seed = seed or _Captured(home)
             try:
                 self._pid = seed.grow(spec)
-            except BrokenPipeError:  # a command has killed it
+            except BrokenPipeError:  # a command has killed the seed
                 seed = _Captured(home)
                 self._pid = seed.grow(spec)
             keep, limit, spool = spec["keep_bytes"], spec["file_bytes"], spec["spool"]
@@ -433,7 +433,7 @@ class Capture:
         return count > 0
 
     def drain(self) -> None:
-        """Read what is available without waiting. A pipe that is still being written to is left after one capacity."""
+        """Read what is available without waiting. A pipe that is still being written to is left after 64 reads."""
         # Bounded: a background process that writes as fast as this reads would never let it end.
         for _ in range(64):
             try:
@@ -494,9 +494,10 @@ class Capture:
 
 
 class Seed:
-    """A process that waits for the command to become, with its `streams` (input, output, errors).
+    """A process that waits for the command that it is to become.
 
-    They are closed here. `cwd_w` is where the shell writes its folder at the end, or -1.
+    The command's `streams` (input, output, errors) are closed in this process. `cwd_w` is the pipe to which the shell writes
+    its folder at the end, or -1.
     """
 
     def __init__(self, home: str, streams: list[int], cwd_w: int = -1) -> None:
@@ -513,8 +514,8 @@ class Seed:
                 os.close(fd)
 
     def grow(self, spec: dict[str, Any]) -> int:
-        """Turn it into the command and return its pid once that runs. Raises OSError with the reason if it cannot be
-        started, and `BrokenPipeError` if it ended before it received the spec.
+        """Turn the process into the command; return its pid once the command runs. Raises OSError with the reason if it
+        cannot be started, and `BrokenPipeError` if the process ended before it received the spec.
         """
         # Written piece by piece: the spec may exceed the capacity of the pipe.
         rest, is_gone = memoryview(marshal.dumps(spec, 2)), False
@@ -538,7 +539,7 @@ class Seed:
         return self.pid
 
     def give_up(self) -> None:
-        """End it without using it."""
+        """End the process without using it."""
         send_signal(self.pid, SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self._spec_w)
@@ -546,7 +547,7 @@ class Seed:
 
 
 class _Captured(Seed):
-    """A stream whose output comes to this process."""
+    """A seed whose output and last folder come to this process."""
 
     def __init__(self, home: str) -> None:
         out_r, out_w = _wide_pipe()
@@ -558,7 +559,7 @@ class _Captured(Seed):
 
 
 def _planted(home: str) -> _Captured | None:
-    """A seed; None if none can be made: then the command fails for the same reason, and its report contains it."""
+    """Create a seed; return None if that fails: it then fails again for the command, which reports the reason."""
     try:
         return _Captured(home)
     except OSError:
@@ -582,8 +583,8 @@ def _become_command(
         if cwd_w >= 0:
             _follow_shell(spec, cwd_w)
         plan = spec["sandbox"]
-        # First outside of the sandbox, so that a folder that does not exist is reported as such; inside, the plan
-        # changes to it again.
+        # First outside the sandbox, so that a folder that does not exist is reported as such; inside, the plan changes to
+        # it again.
         os.chdir(spec["cwd"])
         argv = [*(enter_sandbox(plan) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
@@ -597,7 +598,7 @@ def _prepare_command(streams: list[int]) -> None:
     # A process group of its own: where the system has no subreaper, it is killed as a whole.
     os.setsid()
     if IS_LINUX:
-        # A second net: if the supervisor is killed, the command dies even before the helper notices.
+        # A second safeguard: if the supervisor is killed, the command dies even before the helper notices.
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     # Python ignores some signals, and the helper further ones; the command starts with none ignored.
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ), SIG_DFL)

@@ -22,7 +22,7 @@ from ...kernel.tool import Secrets, ToolContext
 
 _CONTINUATION = range(0x80, 0xC0)
 _PIECE_BYTES = 1 << 20
-# A command that prints for ever fills its file up to the limit, and masking takes 0.1 s of processor time for each MB.
+# A command that prints without end fills its file up to the limit, and masking takes 0.1 s of processor time for each MB.
 MAX_MASKED_BYTES = 64 << 20
 
 
@@ -121,9 +121,9 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
 
     At most `MAX_MASKED_BYTES` are masked and moved.
 
-    Without a session it stays with this process, and without masking as the file itself. Once it `is_over`, nothing writes
-    that file any more and its copy is enough. The command may have replaced it: no link is followed. A cancelled call keeps
-    nothing.
+    Without a session the output stays in this process's folder, and without masking in the file itself. Once the command
+    `is_over`, nothing writes that file any more, and it is deleted. The command may have replaced it: no link is followed. A
+    cancelled call keeps nothing.
     """
     session_dir, redact = ctx.session_dir, ctx.services.get(Secrets).redact
     try:
@@ -147,7 +147,7 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
 
 
 def kept_part(total_bytes: int, ctx: ToolContext) -> str:
-    """How much of an output `keep_output` keeps, in words."""
+    """The amount of an output that `keep_output` keeps, in words."""
     is_whole = total_bytes <= MAX_MASKED_BYTES or ctx.services.get(Secrets).redact is None
     return "all of it is" if is_whole else f"its first {MAX_MASKED_BYTES:,} bytes are"
 

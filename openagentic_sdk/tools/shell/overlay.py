@@ -1,4 +1,4 @@
-"""Read a command's writes from the upper layer of an overlay, and apply them or not.
+"""Read a command's writes from the upper layer of an overlay, and apply those that are permitted.
 
 The kernel's format (Documentation/filesystems/overlayfs.rst): a device 0:0 marks a deletion, a folder with the attribute
 `user.overlay.opaque` hides everything below it, anything else is the new content.
@@ -64,7 +64,7 @@ def read_effects(folder: str, upper: str, *, times: bool = False) -> list[FileEf
 
 
 def _effects_of(entry: os.DirEntry[str], path: str, place: str, times: bool) -> Iterator[FileEffect]:
-    """The effects that one entry of the upper layer records on its `place`, except those inside a folder."""
+    """Yield the effects that one entry of the upper layer records on its `place`, except those inside a folder."""
     status = entry.stat(follow_symlinks=False)
     before = _status(place)
     is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
@@ -104,7 +104,7 @@ def _folder_effects(
 
 
 def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
-    """Whether something else changed an absolute path in `folder` since that time, to another state than the command's.
+    """Whether something else has changed an absolute path in `folder` since that time, to a state other than the command's.
 
     Making or removing a hard link to the same file counts: the kernel keeps one time for both.
     """
@@ -122,12 +122,12 @@ def permitted_effects(
 ) -> tuple[list[FileEffect], dict[str, str]]:
     """The effects that may be applied, and the absolute paths of the others with the reasons.
 
-    Of a deleted folder that contains something undeletable, the rest is deleted.
+    If a deleted folder contains something that may not be deleted, everything else in it is deleted.
     """
     permitted: list[FileEffect] = []
     refused: dict[str, str] = {}
     dropped: set[str] = set()
-    # Deletions first: whatever takes the place of a folder is permitted only if all of the folder may go.
+    # Deletions first: whatever takes the place of a folder is permitted only if all of the folder may be deleted.
     for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
         path = os.path.join(folder, effect.path)
         if dropped and not dropped.isdisjoint(_folders_above(folder, path)):
@@ -187,7 +187,7 @@ def _deletions(
 def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
     """Apply the effects to `folder`, deletions first. Raises OSError if a path has changed meanwhile.
 
-    Each file appears completely or not at all; the list as a whole can be applied in part if the disk fails.
+    Each file appears completely or not at all; if the disk fails, only part of the list may have been applied.
     """
     real = os.path.realpath(folder)
     # First, because a file may have taken the place of a folder.
@@ -225,8 +225,8 @@ def touched_files(folder: str, effects: list[FileEffect]) -> list[str]:
 
 @contextmanager
 def _place(real: str, path: str) -> Iterator[str]:
-    """A name for this place below the resolved folder, relative to a descriptor of its parent: whatever is renamed or
-    linked meanwhile, it leads nowhere else. Raises OSError if a link has replaced a folder.
+    """Yield a name for this place below the resolved folder, relative to a descriptor of its parent: whatever is renamed or
+    linked during the block, it leads nowhere else. Raises OSError if a link has replaced a folder.
     """
     parent, name = os.path.split(os.path.join(real, path))
     with ExitStack() as stack:
@@ -261,7 +261,7 @@ def _put(source: str, target: str) -> None:
 def _move(source: str, target: str) -> bool:
     """Move the file itself into place, without the overlay's marks; return False if that requires a copy.
 
-    It does on another file system, and for marks on a file that its owner may not write, such as a git object.
+    A copy is required on another file system, and for a file with marks that its owner may not write, such as a git object.
     """
     marks = [name for name in os.listxattr(source) if name.startswith("user.overlay.")]
     if marks and not os.access(source, os.W_OK):

@@ -1,4 +1,4 @@
-"""The host's side of running a command: request it from the helper process, wait for its report, end it when necessary.
+"""The host's side of running a command: request it from the helper process, wait for its report, end it if necessary.
 
 One helper serves the whole process. It lives as long as any run or call holds it; after an explicit release it ends at
 once, after an abandoned one a few seconds later. Nothing here forks.
@@ -41,7 +41,7 @@ HELPER_GONE = "the process that starts commands ended twice"
 MARK = "OPENAGENTIC_SDK_CALL"
 
 _PACKAGE_DIR = Path(__file__).parents[2]
-# The package's own __init__ would load the whole library; with empty stand-ins, the helper only loads its one file.
+# The package's own __init__ would load the whole library; with empty stand-ins, the helper loads only its own modules.
 _BOOTSTRAP = """
 import sys
 for name, path in (("openagentic_sdk", sys.argv[2]), ("openagentic_sdk.tools", sys.argv[2] + "/tools")):
@@ -54,7 +54,7 @@ serve(int(sys.argv[1]))
 
 @frozen(kw_only=True)
 class CommandSpec:
-    """What to run and how much of its output to keep; `shell/helper.py` documents each field."""
+    """A command to run, and how much of its output to keep; `shell/helper.py` documents each field."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -140,7 +140,7 @@ class RunningCommand:
         return True
 
     def watch(self, take_end: Callable[[CommandReport | ToolError], None]) -> None:
-        """Make the running event loop deliver the report when it has ended, or the error if its supervisor is lost."""
+        """Make the event loop deliver the report once the command has ended, or the error if its supervisor is lost."""
         loop, watched = asyncio.get_running_loop(), self.fileno()
 
         def look() -> None:
@@ -165,7 +165,7 @@ class RunningCommand:
             return
 
     def close(self) -> None:
-        """Kill it if it still runs, wait until nothing of it is left, and release it."""
+        """Kill the command if it still runs, wait until nothing of it is left, and release its socket."""
         try:
             # A forked child closes its copy of the socket only: the command belongs to the parent.
             if self.report is None and self._owner_pid == os.getpid():
@@ -324,14 +324,14 @@ class _Helper:
             raise
 
     def linger(self) -> None:
-        """Let it end by itself after some idle seconds."""
+        """Let the helper end by itself after some idle seconds."""
         try:
             self._channel.send(b"L")
         except OSError:  # it has ended already
             return
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End it; `at_once` without waiting for it. The commands that it started end regularly."""
+        """End the helper and wait for it; `at_once` kills it. The commands that it started end regularly."""
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = 0  # the parent that forked this process waits for it; avoid the warning here
@@ -452,7 +452,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
 
 
 def _accepted_command(call: socket.socket, mark: str, received: bytes) -> RunningCommand:
-    """The command of an accepted request; a supervisor that is gone already is reported as lost when waited for."""
+    """The command of an accepted request; if its supervisor is already gone, waiting for it reports that."""
     try:
         line, rest = _read_line(call, received)
     except TimeoutError:
@@ -468,7 +468,7 @@ def _accepted_command(call: socket.socket, mark: str, received: bytes) -> Runnin
 
 
 def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes, bytes]:
-    """The first line, and the bytes received after it."""
+    """Read up to the end of a line; return the line, and the bytes received after it."""
     received = bytearray(received_before)
     while b"\n" not in received:
         data = call.recv(65536)

@@ -1,4 +1,4 @@
-"""The single list of places that determine what runs later, used by permission gate, sandbox and effects.
+"""The single list of places that determine what runs later, for the permission gate, the sandbox and applied changes.
 
 A name counts even if it does not exist yet, at any depth, ignoring case. Paths that git and other programs read from
 configuration are looked up: the folders of hooks and the files that a repository's configuration names.
@@ -66,7 +66,7 @@ class Protected:
     """The protected places of one workspace: the names of the list, and `paths` with everything below them.
 
     `roots` are the folders of the workspace: names above them do not count (a project may be in `~/.codex/worktrees`),
-    except `.git`. `around` are folders of which only a workspace inside them is not protected, `homes` those whose own dot
+    except `.git`. `around` are folders that are protected except for a workspace inside them, `homes` those whose own dot
     files count, `import_folders` those from which this process imports Python: a file there with the name of a standard
     library module counts.
     """
@@ -91,7 +91,7 @@ class Protected:
         return any(_is_module(path, folder) for folder in self.import_folders)
 
     def plus(self, paths: Iterable[str]) -> Protected:
-        """These places and more."""
+        """Return these places with more paths."""
         return replace(self, paths=tuple(dict.fromkeys((*self.paths, *paths))))
 
 
@@ -197,12 +197,12 @@ def git_places_above(folder: str) -> list[str]:
 
 
 def repository_of(top: str) -> str:
-    """Where the repository of a working tree stores its configuration."""
+    """The folder in which the repository of a working tree stores its configuration."""
     return common_dir_of(git_dir_of(top))
 
 
 def git_dir_of(top: str) -> str:
-    """The `.git` of a working tree, or the target of a worktree's or submodule's."""
+    """The `.git` of a working tree, or the folder that it names if it is a file, as in a worktree or submodule."""
     path = os.path.join(top, ".git")
     return os.path.join(top, _line(path).removeprefix("gitdir:").strip()) if os.path.isfile(path) else path
 

@@ -1,4 +1,4 @@
-"""Shut a process into a sandbox before it becomes the command: Linux, ctypes only.
+"""Confine a process in a sandbox before it becomes the command: Linux only, through ctypes.
 
 It runs in the helper process, between fork and exec (`helper`), and so imports nothing slow. Its instructions are a plan, a
 plain dict created by `sandbox_plan`:
@@ -6,14 +6,14 @@ plain dict created by `sandbox_plan`:
 `home`: `C` for namespaces without the machine's network, `O` for namespaces with it, `P` for everything else; `level`:
 `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the same by
 the program of that name, called with the command line `bwrap`) or `landlock` (the kernel's path rules only); `mounts`: what
-becomes of places, the deeper ones last, as `(kind, place, source ...)`: `write` and `read` (the place itself is the
+is mounted at places, the deeper ones last, as `(kind, place, source ...)`: `write` and `read` (the place itself is the
 source), `hide` (an unreadable file or folder), `put` (another folder), `overlay` (the place, and where its writes go:
-upper, work) and `cover` (an empty folder, in which later ones are); `network`; `unix_sockets`; `cwd`; `limits`: pairs
-`(rlimit, value)`. `closed`: None, or for a program that is to see nothing of this machine `root` (an empty folder to build
-its tree on), `readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (what fits into `cwd`, which
-is its own and goes with it). Such a program makes no other processes and sends no signals.
+upper, work) and `cover` (an empty folder, which may contain later mounts); `network`; `unix_sockets`; `cwd`; `limits`: pairs
+`(rlimit, value)`. `closed`: None, or for a program that must see nothing of this machine `root` (an empty folder to build
+its tree on), `readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (the capacity of `cwd`, which
+is private and removed with it). Such a program cannot create other processes or send signals.
 
-Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
+If the kernel refuses anything, OSError is raised and the command does not start: a sandbox is never partial.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SYS_MOUNT_SETATTR, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SIGKILL, SIGCHLD, EINVAL = 9, 17, 22
-# The values of `home` in a plan: the part of the sandbox in which the process starts.
+# The values of `home` in a plan: the namespaces in which the process starts.
 PLAIN, ONLINE, CUT_OFF = "P", "O", "C"
 SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 LAST_CAPABILITY = 63
@@ -69,7 +69,7 @@ _libc_of_forks.syscall.restype = ctypes.c_long
 
 
 def prepare_sandbox() -> None:
-    """Do in advance what takes time and is the same for most plans."""
+    """Build the system call filters of most plans in advance."""
     for unix_sockets in (False, True):
         _filter_code(filter_families(True, unix_sockets), None)
 
@@ -77,7 +77,7 @@ def prepare_sandbox() -> None:
 def enter_sandbox(plan: dict[str, Any]) -> list[str]:
     """Confine this process right before exec; return the words to put before the command's.
 
-    For the level `namespaces` it is the process in which `enter_namespaces` returned.
+    For the level `namespaces`, call it in the process in which `enter_namespaces` has returned.
     """
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so it does everything else
@@ -128,7 +128,7 @@ def _set_limits(limits: list[tuple[int, int]]) -> None:
 
 
 def fork_into(home: str) -> int:
-    """Like `os.fork`; for another home than `PLAIN` the child must call `enter_namespaces` next."""
+    """Like `os.fork`; unless `home` is `PLAIN`, the child must call `enter_namespaces` next."""
     if home == PLAIN:
         return os.fork()
     # `clone` and not `unshare`: the process must be the first one of its pid namespace, which only its creation can make it.
@@ -203,7 +203,7 @@ def _make_place(path: str, like_fd: int | None = None) -> None:
 
 
 def _build_root(closed: dict[str, Any], cwd: str) -> None:
-    """Build a tree with what can be read, an empty folder, and nothing else of this machine; no /proc."""
+    """Build a tree of the readable paths, a few devices and an empty folder, with nothing else of this machine, no /proc."""
     root = closed["root"]
     flags = MS_NOSUID | MS_NODEV
     _mount("tmpfs", root, "tmpfs", flags, "mode=755,size=1m")
@@ -291,8 +291,8 @@ def _fork_command() -> None:
     ended, status = os.wait()
     while ended != pid:
         ended, status = os.wait()
-    # The first process of a pid namespace cannot end by a signal of its own (pid_namespaces(7)): the shells' form, 128 plus
-    # the number, reports it.
+    # The first process of a pid namespace cannot kill itself with a signal (pid_namespaces(7)): it reports one as shells do,
+    # as 128 plus its number.
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
@@ -302,7 +302,7 @@ def _close_all() -> None:
 
 
 def _drop_capabilities(dropped: Iterable[int]) -> None:
-    """Drop all capabilities, also across exec: in its own user namespace even an ordinary user begins with all of them."""
+    """Drop these capabilities, even across exec: in its own user namespace an ordinary user's process begins with all."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     # Version 3 of the interface, which has two 32-bit halves (capget(2)).
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
@@ -367,7 +367,7 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
 
 
 def _readable_around(folder: str, hidden: list[str], writable: list[str]) -> Iterable[str]:
-    """The readable part of a folder: nothing hidden, but a command can also read where it writes."""
+    """Yield the readable paths in a folder: none that is hidden, except inside a writable folder, which is yielded whole."""
     for name in os.listdir(folder):
         path = f"{folder.rstrip('/')}/{name}"
         # A rule for a link would apply to its target, which may be hidden.

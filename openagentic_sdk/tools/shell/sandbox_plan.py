@@ -1,4 +1,4 @@
-"""What a sandboxed command may touch, and which sandboxes this machine's kernel supports.
+"""Plan what a sandboxed command may touch, and determine which sandboxes this machine's kernel supports.
 
 `probe_sandbox` tries every rung by running a command in it: a kernel's version reveals little about what a container or a
 distribution has disabled.
@@ -27,7 +27,7 @@ if sys.platform != "win32":
     import fcntl
 
 PROBE_LIMIT_S = 10.0
-# A probe that fails for one of these reasons says nothing about the kernel: the next one may succeed.
+# A probe that fails for one of these reasons reveals nothing about the kernel: the next one may succeed.
 _TOO_SLOW = f"it did not end within {PROBE_LIMIT_S:g} s"
 _SHORTAGES = (
     _TOO_SLOW,
@@ -95,7 +95,7 @@ _probed: dict[int, SandboxReport] = {}
 
 
 def probe_sandbox() -> SandboxReport:
-    """The sandboxes that this machine's kernel supports for this user; tried once per process.
+    """Determine the sandboxes that this machine's kernel supports for this user; each is tried once per process.
 
     Raises `ToolError` if that cannot be determined now, for example for lack of file descriptors: then a command must not
     run, since without a sandbox it would only run by mistake. The next call tries again.
@@ -151,7 +151,7 @@ def _probe() -> SandboxReport:
 
 
 def try_plan(plan: Mapping[str, Any], argv: Sequence[str] = ("/bin/sh", "-c", ":")) -> str | None:
-    """The reason why a command does not run under a plan; None if it does."""
+    """Run a command under a plan; return the reason if it does not run or fails, None if it succeeds."""
     spec = CommandSpec(
         argv=tuple(argv),
         env={"PATH": os.defpath},
@@ -190,11 +190,11 @@ def sandbox_plan(
     limits: Sequence[tuple[int, int]] = (),
     closed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A plan in the format of `sandbox`; only types supported by `marshal`.
+    """Build a plan in the format of `sandbox`, of types that `marshal` supports.
 
-    The deepest place decides; at one place the more restrictive entry does. `readable` is unchanged; `put` maps places to
-    the folders mounted there, `replaced` files to those read in their place. Nothing in a `hidden` path can be seen; a
-    `covered` folder is empty except for explicit entries. `hidden` is `control_sockets()` if None. The key of this
+    The deepest place decides; at one place the more restrictive entry does. `readable` paths cannot be changed; `put` maps
+    places to the folders mounted there, `replaced` files to those read in their place. Nothing in a `hidden` path can be
+    seen; a `covered` folder is empty except for explicit entries. `hidden` is `control_sockets()` if None. The key of this
     installation is always hidden: with it, a command could forge approvals.
     """
     hidden_paths = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
@@ -232,7 +232,7 @@ def _by_depth(mount: tuple[Any, ...]) -> tuple[int, int, str]:
 
 
 def _nothing() -> tuple[str, str]:
-    """A file and a folder that nobody can read without privileges; they replace the hidden ones."""
+    """The file and the folder that replace hidden ones, created if missing; nobody can read them without privileges."""
     import atexit
     import tempfile
 
@@ -281,7 +281,7 @@ def control_sockets() -> list[str]:
 
 
 def sockets_outside(needed: Sequence[str]) -> list[str]:
-    """Every named socket of this machine outside the folders, to be hidden from a command.
+    """Every named socket of this machine outside the `needed` folders, to be hidden from a command.
 
     If the folder of such a socket contains nothing that is needed, it is returned instead, so that sockets created there
     later are hidden, too. Sockets of other network namespaces, and those created elsewhere while the command runs, are
@@ -314,11 +314,11 @@ def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
 
 @contextmanager
 def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The folders that must exist for a command, existing already or created for the duration of the block, at the tops of
-    the workspace.
+    """During the block, keep `PLACEHOLDERS` in existence at the tops of the workspace; yield those that could be created or
+    exist.
 
-    A read-only mount needs a mount point, and a missing folder could be created by the command (the hole of
-    CVE-2026-25725). Afterwards an empty placeholder is removed, once no command of any session uses it.
+    A read-only mount needs a mount point, and the command could create a missing folder (the hole of CVE-2026-25725).
+    Afterwards an empty placeholder is removed, once no command of any session uses it.
     """
     with ExitStack() as stack:
         tops = [os.path.join(root, name) for root in roots for name in PLACEHOLDERS if name not in left_out]
@@ -327,7 +327,8 @@ def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator
 
 @contextmanager
 def _claimed_folder(path: str) -> Iterator[bool]:
-    """Keep a folder in existence, as a placeholder if need be; return False if none exists and none can be created.
+    """Keep a folder in existence during the block, as a placeholder if need be; yield False if none exists and none can be
+    created.
 
     A claim is a shared lock on the folder. Removing a folder on which another command has a mount would remove that mount,
     so a placeholder is removed only under an exclusive lock.
@@ -351,7 +352,7 @@ def _claimed_folder(path: str) -> Iterator[bool]:
 
 
 def _locked_folder(path: str) -> int | None:
-    # Each turn lost means that another command removed the folder in between; 100 in a row are no coincidence.
+    # Each failed attempt means that another command removed the folder in between; 100 in a row are not a coincidence.
     for _ in range(100):
         try:
             os.mkdir(path)

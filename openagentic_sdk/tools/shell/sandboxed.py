@@ -60,7 +60,7 @@ MAX_TOUCHED = 1_000
 
 @mutable
 class ConfinedCommand:
-    """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
+    """The confinement of one command: the plan (None: not confined), variables it needs, and overlays to read afterwards.
 
     `began_ns` is when the copies were made, by the file system's clock; `touched` are the files that applying them created,
     changed or deleted. `notes` are shown once in a run, `dropped` (effects that were not kept) each time.
@@ -87,7 +87,7 @@ class BashSandbox:
 
     `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, except those of
     other programs outside the workspace (see `sockets_outside` for the limits); without it a command has only connected
-    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. `counts_times`: on a copy, a file of which only the time has
+    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. With `counts_times`, a file on a copy whose time alone has
     changed is an effect, too.
     """
 
@@ -118,7 +118,7 @@ class BashSandbox:
 
     @property
     def description(self) -> str:
-        """What a model should know about it in advance."""
+        """Sentences about the sandbox for the tool's description; empty if there is nothing to mention."""
         parts = []
         if self.mode != "off":
             network = "" if self.has_network else " There is no network."
@@ -137,7 +137,7 @@ class BashSandbox:
         direct: bool = False,
         foreign: Mapping[str, GitSettings] | None = None,
     ) -> Iterator[ConfinedCommand]:
-        """Prepare one command's confinement. Raises `ToolError` if a required feature is not available.
+        """Yield the confinement of one command, for the block. Raises `ToolError` if a required feature is missing.
 
         `temp` is the folder for the command's temporary files. A `direct` one writes in place, not to a copy. With mounts,
         git sees only the harmless part of the `foreign` configurations.
@@ -167,7 +167,7 @@ class BashSandbox:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
     def protection(self, report: SandboxReport) -> str:
-        """What protects the machine that the report describes, in one sentence."""
+        """One sentence about the protection of the machine that the report describes."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":
@@ -186,8 +186,8 @@ class BashSandbox:
         return f"commands run in a sandbox ({', '.join(notes)}{guarded}{leak})"
 
     def _has_unix_sockets(self, report: SandboxReport) -> bool:
-        """Whether local sockets can be provided without those of other programs: files need mounts, abstract names
-        isolation.
+        """Whether local sockets can be provided without those of other programs: mounts hide socket files, only isolation
+        hides abstract sockets.
         """
         if not self.unix_sockets or not report.is_mounted:
             return False
@@ -261,7 +261,7 @@ class BashSandbox:
 
         `keep_files` receives the files before they change, if effects are requested.
 
-        `{"created", "changed", "deleted", "applied", "total"}`: paths relative to `shown_root`, at most 500 of them.
+        The list is `{"created", "changed", "deleted", "applied", "total"}`: at most 500 paths, relative to `shown_root`.
         """
         names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
         total = 0
@@ -318,9 +318,9 @@ class BashSandbox:
 def _guarded_in_place(
     stack: ExitStack, roots: tuple[str, ...], policy: FilePolicy, is_mounted: bool, dropped: list[str]
 ) -> list[str]:
-    """What a command that writes in place may not change: what is there, read-only, and placeholders of what is not.
+    """The paths that a command that writes in place may only read: protected ones that exist, and placeholders for others.
 
-    Anything of the kind that appears elsewhere meanwhile is set aside when the stack is closed, and named in `dropped`.
+    Protected entries that appear elsewhere meanwhile are set aside when the stack is closed, and named in `dropped`.
     """
     result = survey(roots, policy.refusal)
     left_out = (".git",) if policy.git_writes else ()
@@ -356,7 +356,7 @@ _WORD = regex(r"[^\s'\"<>|;&()]+")
 
 
 def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
-    """A named pipe or socket that a command names, or at the top of its folders; None if none exists.
+    """The first named pipe or socket that a command names, or that is at the top of its folders; None if none exists.
 
     A copy of the folder contains another pipe, which leads nowhere.
     """
@@ -377,7 +377,7 @@ _CROSSED = regex(rb"cross-device link|\bEXDEV\b")
 
 
 def writes_in_place(command: str, policy: FilePolicy) -> bool:
-    """Whether an allowed command renames folders with the system call alone, which a copy refuses: `git mv`."""
+    """Whether a command may rename folders with the system call alone, which a copy refuses: `git mv`."""
     return policy.git_writes and _MOVES_BY_GIT.search(command) is not None
 
 
@@ -409,7 +409,7 @@ def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
 
 
 def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The target of writes for each folder; removed when the stack is closed."""
+    """Create folders for the writes to each root, as overlays `(root, upper, work)`; they are removed with the stack."""
     import tempfile
 
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-effects-"))
@@ -481,7 +481,7 @@ def _takes_overlay(root: str) -> bool:
 
 
 def _readonly_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
-    """Existing unchangeable entries at the tops of the workspace, and of named places: a command gets an error at once."""
+    """Existing entries at the tops of the workspace, and named places, that may not change: writing them fails at once."""
     paths = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
     for root in roots:
         tops = (entry.path for entry in os.scandir(root) if not entry.is_symlink())
@@ -501,7 +501,7 @@ def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]
 
 
 def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[str, str]:
-    """Files with the harmless part of each of these configurations, in a folder that no command can write."""
+    """Write the harmless part of each configuration to a file in a folder that no command can write; return them by path."""
     copies = {}
     for path, settings in foreign.items():
         copies[path] = f"{folder}/{sha256(settings.harmless_text.encode('utf-8', 'surrogateescape')).hexdigest()}"
@@ -525,7 +525,7 @@ def _temporary_folders(roots: Sequence[str]) -> list[str]:
 
 
 def _visible_in(covers: Sequence[str], visible: Sequence[str], writable: Sequence[str]) -> list[str]:
-    """What a command still sees in a covered folder: its own folder, programs, and explicit entries."""
+    """The paths in covered folders that a command still sees: its own folder, programs, and explicit entries."""
     code, prefixes, others = program_places()
     searched = search_path(os.environ.get("PATH", ""), ())[0]
     places = {os.path.realpath(path) for path in (*visible, *code, *prefixes, *others, *searched, sys.prefix)}

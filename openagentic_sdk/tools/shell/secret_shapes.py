@@ -1,8 +1,8 @@
 """The formats of secrets documented by vendors, and the words that precede a secret.
 
-Each row has a name, strings of which one must occur (searched first, which is fast), and the expression. A group of the
-expression, if there is one, is what is masked. Each takes time linear in the text: repetitions before the secret are
-bounded, and where every character could be a beginning, the next beginning ends the previous one.
+Each row has a name, strings at least one of which must occur (searched first, which is fast), and the expression. If the
+expression has a group, only that is masked. The time is linear in the length of the text: repetitions before the secret are
+bounded, and where a match could begin at every character, each beginning ends the previous one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SEGMENT_CHARS, _MARGIN_CHARS = 128 * 1024, 32 * 1024
 def find_in_segments(
     pattern: re.Pattern[str], text: str, segment: int = _SEGMENT_CHARS, margin: int = _MARGIN_CHARS
 ) -> Iterator[re.Match[str]]:
-    """Iterate over the same matches as `finditer`, for patterns that never match an empty text."""
+    """Yield the same matches as `finditer`, for patterns that never match an empty text."""
     at, reach = 0, margin
     while at < len(text):
         edge = min(at + segment, len(text))
@@ -30,7 +30,7 @@ def find_in_segments(
         for match in pattern.finditer(text, at, end):
             if match.start() >= edge:
                 break
-            if match.end() == end < len(text):  # it may continue behind the margin
+            if match.end() == end < len(text):  # it may continue beyond the margin
                 edge, reach = match.start(), 4 * (end - match.start())
                 break
             yield match
@@ -40,14 +40,14 @@ def find_in_segments(
 
 @frozen
 class SecretShape:
-    """A format that is a secret wherever it occurs."""
+    """A format of text that is a secret wherever it occurs."""
 
     name: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """The positions of secrets of this format in a text."""
+        """Yield the positions of secrets of this format in a text."""
         group = self.pattern.groups
         matches = find_in_segments(self.pattern, text)
         return (match.span(group) for match in matches if not match[group].startswith("[masked"))
@@ -57,7 +57,7 @@ class NamedSecretShape(SecretShape):
     """A value that is a secret only because of the name before it; numbers, types, other names and prose are not."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """The positions of the values of such names in a text."""
+        """Yield the positions of the values of such names in a text."""
         for match in find_in_segments(self.pattern, text):
             groups = match.groupdict()
             kind = next(kind for kind in ("quoted", "set", "spaced", "said") if groups.get(kind) is not None)

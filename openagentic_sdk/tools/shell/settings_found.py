@@ -1,7 +1,7 @@
 """Find what other programs trust in a workspace, at any depth, and set aside what a command created of that kind.
 
-A sandboxed command may change none of it: the next program that reads it runs outside the sandbox. If commands run on a
-copy, none of it leaves the copy; this module does what remains to be done.
+A sandboxed command may change none of it: the next program that reads it runs outside the sandbox. If a command runs on a
+copy, such changes are not applied; setting aside is for commands that write in place.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Survey:
         ]
 
     def known_to(self, earlier: Survey, roots: Sequence[str]) -> Survey:
-        """This survey without what an earlier one of these folders did not find."""
+        """Return this survey without the entries in these folders that an earlier survey did not contain."""
         return Survey(
             {path: kind for path, kind in self.kinds.items() if path in earlier.kinds or not _is_in(path, roots)},
             {path: target for path, target in self.links.items() if path in earlier.links or not _is_in(path, roots)},
@@ -65,9 +65,10 @@ def survey(
     files: bool = True,
     known_repositories: Sequence[str] | None = None,
 ) -> Survey:
-    """Search the whole folders without following links; the contents of a folder that was found are part of it. Without
-    `files`, search folders and links alone: it takes a tenth of the time. `known_repositories` are those that
-    existed before.
+    """Search whole folders for protected entries, without following links; one that is a folder includes its contents.
+
+    Without `files`, only folders and links are searched for, which takes a tenth of the time. `known_repositories` are
+    those that existed before.
     """
     kinds: dict[str, PathKind] = {}
     links: dict[str, str] = {}
@@ -129,7 +130,7 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
 
 
 def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
-    """The names in the folders of those files among the paths that have several (hard links)."""
+    """All names, in these folders, of those files among the paths that have several names (hard links)."""
     inodes = linked_files(paths, roots)
     if not inodes:
         return []
@@ -160,11 +161,11 @@ _baselines_lock = threading.Lock()
 def new_set_aside(
     before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]
 ) -> Iterator[None]:
-    """At the end, rename what a command created of that kind, and restore links that it replaced; `notes` describe what was
-    done.
+    """At the end of the block, rename protected entries that a command created, and restore links that it replaced; add
+    sentences about what was done to `notes`.
 
-    What another running command may have created does not count as existing before: the first command that ends sets it
-    aside, and the others cannot create it again.
+    An entry that another running command may have created does not count as existing before: the first command that ends
+    sets it aside, and the others cannot create it again.
     """
     with _baselines_lock:
         for earlier, places in _baselines:
@@ -188,8 +189,8 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
 
 
 def _is_placeholder(path: str) -> bool:
-    """Whether it replaces a missing folder while another command runs. A command can give any folder that mode, so only an
-    empty one counts.
+    """Whether a path is a placeholder for a missing folder while another command runs. A command can give any folder that
+    mode, so only an empty one counts.
     """
     mode = os.lstat(path).st_mode
     is_marked = stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE
@@ -226,8 +227,8 @@ def _rename_aside(
 
 
 def _aside_path(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:
-    """An unused name to which to move it, in the nearest folder above that is not protected itself: a command may have
-    taken the first ones.
+    """An unused name to which to move a path, in the nearest folder above it that is not protected itself. A command may
+    already have taken the first candidates.
     """
     folder, name = os.path.split(path)
     while refusal(f"{folder}/x") is not None and _is_in(os.path.dirname(folder), roots):

@@ -1,4 +1,4 @@
-"""Try a command on a copy: what it may use there, how to recognize a failure for lack of something else, and its effects.
+"""Try a command on a copy: the limits of a trial, the places that it sees, failures for lack of something, the effects.
 
 A trial changes nothing: its writes go to an overlay, and are applied or dropped once somebody has judged them.
 """
@@ -40,8 +40,8 @@ class TrialLimits:
 
         return (
             (resource.RLIMIT_AS, self.memory_bytes),
-            # For each process, beside the trial's own clock: a program on several cores uses more CPU time than time
-            # passes.
+            # For each process, in addition to the trial's own clock: a program on several cores uses more CPU time than
+            # wall-clock time.
             (resource.RLIMIT_CPU, 2 * int(self.seconds) + 10),
             (resource.RLIMIT_FSIZE, self.file_bytes),
             (resource.RLIMIT_NPROC, self.processes),
@@ -90,9 +90,9 @@ _OUT_OF_REACH = (
 
 
 def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> str | None:
-    """What a command on a copy lacked, judged by how it ended and its output; None for nothing.
+    """A sentence about what a command lacked on the copy, by how it ended and its output; None if it lacked nothing.
 
-    `covered` folders are empty there: a file that a command names in one of them is not missing.
+    `covered` folders are empty there: a file in one of them that the command does not find may exist.
     """
     if report.ended_by == "timeout":
         return "it exceeded the time limit of a trial"
@@ -106,7 +106,7 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
         errors += _text(report.stdout.head) + _text(report.stdout.tail)
     for reason, pattern in _OUT_OF_REACH:
         if found := pattern.search(errors.lower()):
-            # What the program reports names the host or the path.
+            # The program's own message names the host or the path.
             line = errors.split("\n")[errors.lower().count("\n", 0, found.start())].strip().rpartition("\r")[2]
             return f"{reason}, by its output: {line[:_MAX_QUOTED]!r}"
     if _HOME.search(command) or any(folder in command or folder in errors for folder in covered):
@@ -140,7 +140,7 @@ _OTHERS = """
 
 
 def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
-    """The folders that are always covered, and the home folders of this user and others with data about them."""
+    """The `covered` folders, the home folders of this user and others, and system folders with users' data."""
     import pwd  # systems without trials may lack it
 
     homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
@@ -151,12 +151,12 @@ def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
 
 
 def hidden_files() -> tuple[str, ...]:
-    """Single files of the system with data of other users."""
+    """The system files with data of other users."""
     return tuple(path for path in _OTHERS.split() if os.path.isfile(path))
 
 
 def shown_places() -> tuple[str, ...]:
-    """What a trial sees of the home folder: the caches of toolchains."""
+    """The places in the home folder that a trial sees: toolchains and their caches."""
     home = user_home()
     return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
 
@@ -184,12 +184,12 @@ class Change:
 
 
 def is_cached(change: Change, root: str) -> bool:
-    """Whether a change adds to a cache that a tool for tests or checks keeps below `root`. Deletions are made on purpose."""
+    """Whether a change adds to a cache that a tool for tests or checks keeps below `root`. A deletion never does."""
     return change.kind != "deleted" and not _TOOL_CACHES.isdisjoint(os.path.relpath(change.path, root).split(os.sep))
 
 
 def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterator[Change]:
-    """The effects with digests of the old and new contents, including those inside deleted folders."""
+    """Yield the effects with digests of the old and new contents, including those inside deleted folders."""
     for effect in effects:
         path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)
         # The effect names the folder alone, and a person should see each file that is lost with it.
@@ -255,7 +255,7 @@ def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str
         after = [] if change.kind == "deleted" else _lines(upper_of[change.path])
         name = os.path.relpath(change.path, root)
         if before is None or after is None:
-            differences.append(f"{name}: no text, or too long to be shown")
+            differences.append(f"{name}: not text, or too long to be shown")
         else:
             differences += unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
     if len(files) > _MAX_DIFF_FILES or len(differences) > _MAX_DIFF_LINES:
