@@ -57,8 +57,8 @@ class Repository:
 
     `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` permits the other kinds "file" and
     "http". `ref` is the default branch, tag or commit; HEAD is the repository's own default. The changes of a run are kept
-    as a patch; with `branches`, a name prefix (`agents/`), they are also pushed to the branch of that prefix and the
-    session's id. `token_env` is the environment variable with the token for https.
+    as a patch; with `branches`, a name prefix (`agents/`), they are also pushed to the branch named by that prefix and
+    the session's id. `token_env` is the environment variable with the token for https.
     """
 
     url: str
@@ -166,8 +166,7 @@ class Agents(Mapping[str, NamedAgent]):
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
                 f"permission_mode {mode!r:.100} is only for callers who may answer questions: "
-                f"{', '.join((own, *STRICTER[own]))} "
-                "are for all"
+                f"others may use {', '.join((own, *STRICTER[own]))}"
             )
 
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:

@@ -31,8 +31,8 @@ ClientState = Literal["created", "connected", "running", "closed", "failed"]
 class AgentClient:
     """A conversation on one session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
 
-    A `send` during a turn is delivered to it before its next step. The caller sets the pace: the run waits while the caller
-    handles an event.
+    A message sent during a turn is delivered to it before its next step. The caller sets the pace: the run waits while the
+    caller handles an event.
     """
 
     def __init__(self, options: OpenAgenticOptions) -> None:

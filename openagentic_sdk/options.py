@@ -256,7 +256,7 @@ class Project(WithAdvice):
     additional_dirs: Annotated[Paths, Doors("settings.json")] = ()
     """Additional folders that belong to the workspace."""
     system_prompt: Annotated[str | None, Doors(toml=True, flag="--system TEXT")] = None
-    """Replaces the built-in base of the system prompt."""
+    """The text that replaces the built-in base of the system prompt."""
     skills: Texts = ()
     """Names of skills that are active from the start of a session."""
     skill_paths: Annotated[Paths, Doors(flag="--skill-path DIR")] = ()

@@ -1,4 +1,4 @@
-"""The report of `doctor` on model endpoints without asking any: those configured in the environment."""
+"""The report of `doctor` on the model endpoints configured in the environment, without sending them requests."""
 
 from __future__ import annotations
 

@@ -54,7 +54,10 @@ def add_rules(actions: ActionList) -> None:
     limits.add_argument("--requests", type=float, metavar="N", help="rate: requests per minute (default: no limit)")
     limits.add_argument("--tokens", type=float, metavar="N", help="rate: tokens per minute (default: no limit)")
     limits.add_argument(
-        "--run", type=float, metavar="USD", help="budget: the most that one run may cost (default: a tenth of it)"
+        "--run",
+        type=float,
+        metavar="USD",
+        help="budget: the most that one run may cost (default: a tenth of the budget)",
     )
     stats = actions.add("stats", _stats, "print the figures of all hosts, as text for Prometheus and the like")
     stats.add_argument("--tenant", metavar="NAME", help="only those of this tenant")

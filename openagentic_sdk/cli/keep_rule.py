@@ -1,4 +1,4 @@
-"""Save rules that a person at the terminal wants to keep in the project's local settings, without losing its trust."""
+"""Save rules that a person at the terminal wants to keep in the project's local settings, without ending its trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a project's `.claude` files work here: hooks, agents, commands, servers, rules and words, each with the fix.
+"""Report which of a project's hooks, agents, commands, servers, rules and words work here, with the fix for the others.
 
 An untrusted project is examined as if it were trusted: the first question is what its files would do.
 """

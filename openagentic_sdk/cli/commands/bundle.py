@@ -24,7 +24,9 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("bundle", description="Bundle the package into one file: python3 FILE.pyz run ...")
-    parser.add_argument("-o", "--output", metavar="FILE", default="openagentic.pyz", help="default: %(default)s")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="openagentic.pyz", help="the file to write (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +79,7 @@ def without_docstrings(source: str) -> str:
 
 
 def _add(bundle: zipfile.ZipFile, name: str, text: str) -> None:
-    """Add a file. Its time and mode are constants, so that the same source makes the same bytes everywhere."""
+    """Add a file to the bundle. Its time and mode are constants, so that the same source makes the same bytes everywhere."""
     entry = zipfile.ZipInfo(name, _TIME)
     entry.external_attr = 0o100644 << 16
     source = without_docstrings(text) if name.endswith(".py") else text

@@ -79,7 +79,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             action.add_argument("--connect-timeout", metavar="SECONDS", type=float, help=limit)
         elif name != "list":
             action.add_argument(
-                "name", metavar="NAME", help="its name, or its URL" if name in ("login", "logout") else "its name"
+                "name",
+                metavar="NAME",
+                help="the server's name, or its URL" if name in ("login", "logout") else "the server's name",
             )
     for name in ("add", "add-json", "remove"):
         scope = "local" if name != "remove" else None

@@ -77,7 +77,10 @@ def _add_access_flags(access: argparse._ActionsContainer) -> None:
     access.add_argument("--auth", metavar="MODULE:NAME", help="a function that returns a Principal for an ASGI scope")
     add_list_flag(access, "--allow-host", metavar="NAME", help="another host name, or name:port, of this server")
     add_list_flag(
-        access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may send requests, with a token"
+        access,
+        "--allow-origin",
+        metavar="ORIGIN",
+        help="the origin of another page that may send requests, with a token",
     )
 
 

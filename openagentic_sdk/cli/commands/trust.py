@@ -101,7 +101,7 @@ def _ask_about(root: str, answer: TrustAnswer, screen: Screen) -> None:
 
 
 def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Ask about the MCP servers in the project's files; without any, their code is not imported."""
+    """Ask about the MCP servers in the project's files; the code to do so is imported only if there are any."""
     if configured_servers(open_project(options)) is not None:
         from ..servers.agree import ask_for_servers
 

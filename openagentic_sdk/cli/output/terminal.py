@@ -72,7 +72,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the terminal, measured again after a moment; at least 10, and 80 if unknown."""
+        """The number of columns of the terminal, measured at most every 0.2 s; at least 10, and 80 if unknown."""
         return max(self._measured().columns, 10)
 
     def _measured(self) -> os.terminal_size:

@@ -19,7 +19,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `mcp add`."""
     parser.add_argument("words", nargs="*", metavar="COMMAND|URL", help="the command with its arguments, or the URL")
     parser.add_argument(
-        "-t", "--transport", choices=("stdio", "http", "sse"), help="default: http for a URL, else stdio"
+        "-t",
+        "--transport",
+        choices=("stdio", "http", "sse"),
+        help="the transport (default: http for a URL, otherwise stdio)",
     )
     add_list_flag(parser, "-e", "--env", metavar="NAME=VALUE", help="an environment variable for the command")
     add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="a header for requests to the URL")

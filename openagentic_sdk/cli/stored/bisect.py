@@ -1,4 +1,4 @@
-"""`sessions bisect`: which of several changes flips the outcome of a session, by what-ifs."""
+"""`sessions bisect`: find which of several changes flips the outcome of a session, by what-if runs."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def add_actions(actions: ActionList) -> None:
         "--conflicts",
         choices=("refuse", "skip", "overwrite"),
         default="refuse",
-        help="what to do with files that something else has changed since (default: %(default)s, everything)",
+        help="what to do with files that something else has changed since (default: %(default)s, which restores nothing)",
     )
     rewind.add_argument("--dry-run", action="store_true", help="show what would be done to files, and change nothing")
     add_list_flag(rewind, "--add-dir", metavar="DIR", help="another folder that belonged to the workspace")

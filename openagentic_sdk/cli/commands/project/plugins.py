@@ -39,7 +39,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             "the folder of the plugin or marketplace",
             "trust the plugin or marketplace in a folder, in the current state of its files",
         ),
-        ("remove", _remove, "NAME", "its name, or its id NAME@MARKETPLACE", "forget a plugin that was added"),
+        ("remove", _remove, "NAME", "the plugin's name, or its id NAME@MARKETPLACE", "forget a plugin that was added"),
         (
             "check",
             _check,
