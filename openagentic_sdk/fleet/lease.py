@@ -25,7 +25,7 @@ MARGIN = 0.1
 
 
 class Lease:
-    """This process's right to continue one run. `changed` is set when it is lost or the run is to be cancelled.
+    """This process's right to continue one run. `changed` is set when the lease is lost or the run is to be cancelled.
 
     `asked_at` is a time of the clock `now`.
     """

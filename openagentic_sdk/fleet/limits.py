@@ -52,7 +52,7 @@ _HEADS = f"""
         SELECT coalesce({_JUMPS}) FROM heads WHERE heads.id IS NOT NULL
     )
 """
-# Whether a limit prevents another run from starting. The sum over no runs is NULL, with which no comparison holds.
+# Whether a limit prevents another run from starting. The sum over no runs is NULL, and no comparison with NULL holds.
 IS_FULL = """
     EXISTS (
         SELECT 1 FROM openagentic_limits AS lim WHERE

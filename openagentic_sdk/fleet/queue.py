@@ -29,7 +29,7 @@ _COLUMNS = (
     "cancel_requested_at IS NOT NULL, cancelled_by, stop_reason, error, workspace, traceparent, format, fence, parked_seq, "
     "lost_owner, body, unknown"
 )
-# SQLite would read `ON CONFLICT` behind a table as the condition of a join: hence `WHERE true` (sqlite.org/lang_upsert.html,
+# SQLite would read `ON CONFLICT` after a table as the condition of a join: hence `WHERE true` (sqlite.org/lang_upsert.html,
 # "Parsing Ambiguity").
 _ADD = """
     INSERT INTO openagentic_runs (format, session, tenant, queue, agent, priority, state, run_at, rank, request_id, body,
@@ -225,7 +225,7 @@ class Queue:
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Extend the leases of these runs (numbers and fences), counted from now.
 
-        Returns the runs that the caller still owns, each with whether it is to be cancelled.
+        Return the runs that the caller still owns, each with whether it is to be cancelled.
         """
         pairs = " OR ".join(["(id = %s AND fence = %s)"] * len(fences))
         command = _BEAT.format(now=self.tables.now, pairs=pairs)

@@ -40,7 +40,7 @@ Report = Callable[[FleetRun, str], None]
 
 
 class Worker:
-    """A worker that executes runs of a fleet in this process, `slots` at a time, from `queues`, or from all without any.
+    """A worker that executes runs of a fleet in this process, `slots` at a time, from `queues` (all queues if empty).
 
     `lease_s` is how long a run is left alone after its worker stops responding: more than the longest pause of a process
     and of the database. `grace_s` is how long a drain lets steps finish. `complain` is called if the database is unusable;

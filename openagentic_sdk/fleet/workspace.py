@@ -112,7 +112,7 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
         raise OptionsError(f"unknown workspace {text!r:.100}: {names}")
     if ref or text.endswith("@"):
         if not isinstance(place, Repository):
-            raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it without one")
+            raise OptionsError(f"workspace {name!r} is a folder and has no ref {ref!r:.100}: omit the ref")
         check_ref(ref)
     return Wish(name, ref)
 
@@ -275,7 +275,7 @@ class _Checkout:
         # An empty template: the machine's own could contain hooks.
         git.run("init", "--quiet", "--template=", str(self.tree), home=self._home)
         (self.tree / ".git/objects/info").mkdir(exist_ok=True)
-        # Borrows the copy's objects, so a checkout of a large repository takes neither long nor much room.
+        # The clone borrows the copy's objects, so a checkout of a large repository is quick and small.
         (self.tree / ".git/objects/info/alternates").write_text(f"{self._copy}/objects\n", encoding="utf-8")
         git.run("update-ref", "--no-deref", "HEAD", self.commit, home=self._home, env=own)
         git.run("read-tree", self.commit, home=self._home, env=own)
@@ -463,9 +463,10 @@ def _nested_repositories(tree: Path) -> list[str]:
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
-    """Update this host's copy of the repository; return it with the commit of a ref. A known commit is not fetched again.
+    """Update this host's copy of the repository; return its path and the commit that `ref` names.
 
-    Only branches and tags are ever fetched, so a commit that exists only in a fork is unavailable.
+    A commit that the copy already has is not fetched again. Only branches and tags are ever fetched, so a commit that exists
+    only in a fork is unavailable.
     """
     copy = root / f"{hashlib.sha256(git.place.url.encode()).hexdigest()[:32]}.git"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)

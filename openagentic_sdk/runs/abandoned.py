@@ -70,7 +70,9 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
 
 
 def _refused(session_id: str, seq: int, why: str) -> AbandonedRequest:
-    return AbandonedRequest(session_id, seq, refusal=f"the request was abandoned by its process, and {why}")
+    return AbandonedRequest(
+        session_id, seq, refusal=f"the request was abandoned by its process and cannot be continued here: {why}"
+    )
 
 
 def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[[], None]:

@@ -71,7 +71,7 @@ async def replay_agent(
 
     Raises `OptionsError` for invalid options.
     """
-    # The agent's own parts compute their states anew.
+    # The agent's own parts compute their states again.
     recording = Recording(event for event in events if not isinstance(event, PartState))
     replay = _AgentReplay(recording, plain_options(options), live_tools)
     problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
@@ -202,7 +202,7 @@ def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
         if dumps_json(recorded_output) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
             lines = unified_diff(_lines(recorded_output), _lines(now), "recorded", "now", lineterm="", n=1)
             diff = "\n".join(list(lines)[:60])
-            differences.append(f"call {new.tool_use_id} returns something else:\n{diff}")
+            differences.append(f"call {new.tool_use_id} returns a different result:\n{diff}")
     return differences
 
 

@@ -112,10 +112,10 @@ async def answer_questions(
     request_id: str | None = None,
     tools: Container[str] | None = None,
 ) -> bool:
-    """Store several answers, all or none, as `answer_question` does. `approver` is as in `user.answer`, if authenticated.
+    """Store several answers, all or none, as `answer_question` does.
 
-    `tools` names the tools of the process that continues the run; None if it is unknown. Raises `OptionsError`, and stores
-    nothing, if it lacks the tool of a call in question.
+    `approver` is that of `user.answer`, for authenticated callers. `tools` are those of the process that continues the run,
+    None if it is unknown. Raises `OptionsError`, and stores nothing, if it lacks the tool of a call in question.
 
     Secrets in free-text answers are masked: those found in the environment, and tokens recognized by their form.
     `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if

@@ -129,7 +129,7 @@ class RecordedCalls:
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
         self._results: dict[tuple[str, str], deque[ToolResult]] = {}
         self.new_call: str | None = None
-        # False sorts first, and `sorted` is stable: those after the fork come first, each part in its order.
+        # False sorts first, and `sorted` is stable: those after the fork come first, and both groups keep their order.
         ordered = sorted(events, key=lambda event: (event.seq or 0) <= after_seq)
         uses = {event.tool_use_id: event for event in ordered if isinstance(event, ToolUse)}
         started_ids = {event.tool_use_id for event in ordered if isinstance(event, ToolStarted)}

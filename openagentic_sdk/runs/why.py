@@ -100,7 +100,7 @@ def _nothing_wrong(session_id: str, task: str, runs: Sequence[JudgedRun]) -> Cau
     earlier = next(((run, one) for run in reversed(runs[:-1]) if (one := diagnose(run)) is not None), None)
     more: tuple[str, ...] = ()
     if earlier is not None:
-        more = (f"an earlier run ended as {earlier[0].ended}; event {earlier[1].event.seq}: {earlier[1].why}",)
+        more = (f"an earlier run: {earlier[0].ended}; event {earlier[1].event.seq}: {earlier[1].why}",)
     answer = short(last.result.final_text, 120) if last.result is not None else ""
     why = f"nothing went wrong: it answered {answer!r}" if answer else "nothing went wrong"
     return Cause(session_id, "", task, last.ended, why, more=more)

@@ -51,12 +51,12 @@ class AbandonedRequests:
         self._scheduled: set[str] = set()
         self._turns = asyncio.Semaphore(TOGETHER)
         self._in_progress: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
-        self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
+        self._seen: dict[str, int] = {}  # abandoned sessions by id, with the last `seq` of each log
         self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
-        self._at_rest: dict[str, int] = {}  # sessions that need no check until their logs have other ends than these
+        self._at_rest: dict[str, int] = {}  # sessions that need no check while their logs end at these `seq`
 
     async def why_left(self, session_id: str) -> str | None:
-        """Return the reason why this process cannot resume an abandoned request, None if it will try or none exists."""
+        """Return the reason why this process cannot resume an abandoned request; None if none exists or it will try to."""
         request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if request is None:
             return None
@@ -65,13 +65,13 @@ class AbandonedRequests:
         return request.refusal
 
     def schedule(self, session_id: str) -> None:
-        """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it."""
+        """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it yet."""
         if self._scans and session_id not in self._refused:
             self._scheduled.add(session_id)
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
-        """The reason why this process cannot resume the session's abandoned request, by the last check; None without one."""
+        """The reason why this process cannot resume the session's request, as of the last check; None if there is none."""
         return self._refused.get(session_id)
 
     def look(self) -> None:

@@ -255,7 +255,7 @@ class EventStream:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._tell = None
         self._watch.cancel()
-        # After an error the body must not end properly, or the client would take the stream for complete.
+        # After an error the body must not end properly, or the client would consider the stream complete.
         if kind is None and not self.is_gone:
             await self._call.send_piece(b"", more=False)
 

@@ -191,7 +191,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def task(self) -> asyncio.Task[None] | None:
-        """The task of the current request."""
+        """The task of the current request; None between requests."""
         return self._task
 
     # --- helpers -----------------------------------------------------------------------------------------------------

@@ -394,7 +394,7 @@ class Desk(Shelf):
     async def follow(
         self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """Follow a session during the block; its `batch` is woken when this process ends.
+        """Follow a session during the block; the follower is woken when this process ends.
 
         Raises `RequestRefusedError` 409 if the cursor exceeds the log.
         """
@@ -542,7 +542,7 @@ class Desk(Shelf):
         run = self._runs[session_id] = submit(prompt, options, guard=guard)
         self.keep(self._tend(session_id, run))
         self.messages.look()
-        # A prompt already in the log since before a crash is not stored again.
+        # A prompt that was stored before a crash is not stored again.
         if prompt is None or is_stored:
             await run.wait_begun()
             is_there = run.has_begun
@@ -603,7 +603,8 @@ class Desk(Shelf):
         if (run is None or run.is_over) and not await off_loop(True, is_held, self.store, session_id):
             raise RequestRefusedError(409, "no run is in progress in this session: send a prompt", "no_run")
         if not self.store.has_inbox:
-            raise RequestRefusedError(409, "this store cannot deliver messages to a running session", "no_run")
+            text = "this store cannot deliver messages to a running session: wait until the run has ended"
+            raise RequestRefusedError(409, text, "no_run")
 
 
 def count_runs(desk: Desk) -> int:

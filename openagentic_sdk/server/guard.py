@@ -51,7 +51,7 @@ Auth = Callable[[AsgiScope], "Principal | Awaitable[Principal | None] | None"]
 
 
 class Guard:
-    """The check of a server's requests.
+    """The checks that each request to a server must pass.
 
     `auth` is the token, or a function from the ASGI scope to the `Principal`, or to None to refuse. `hosts` are names
     (`name` or `name:port`) of the server besides its own address; `origins` are other origins (`https://app.example.com`)

@@ -39,7 +39,7 @@ class Messages:
         self._is_looking = False
 
     async def put(self, session_id: str, message: dict[str, Any]) -> None:
-        """Store a message; if no run of this process can receive it, it becomes the next prompt."""
+        """Store a message; it becomes the next prompt if no run, in this or another process, can receive it."""
         await off_loop(True, self._store.put_message, session_id, message)
         self._news.set()
         if session_id not in self._runs:

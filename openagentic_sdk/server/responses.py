@@ -224,7 +224,7 @@ class _RequestInput:
     def _check_item(self, kind: str, word: str) -> None:
         if word not in self._accepts:
             raise OptionsError(
-                f"input contains {kind!r}, and only new messages of the user are accepted: earlier messages are in the "
+                f"input contains {kind!r}, and only new user messages are accepted: earlier messages are in the "
                 "session that previous_response_id names, and the agent's owner may add"
                 f" {word!r} to its accepts"
             )
@@ -420,7 +420,7 @@ class ResponseEvents:
         return []
 
     def stop(self, state: RequestState, message: str | None = None) -> list[Json]:
-        """End the stream of a request that is in this state without an end event; return the last event, if not yet sent."""
+        """End the stream of a request in this state that has no end event; return the last event, or nothing if done."""
         if self.is_done:
             return []
         self.set_status(state, message)

@@ -284,7 +284,7 @@ async def show_context(call: HttpCall, office: Office) -> None:
 
 
 async def show_events(call: HttpCall, office: Office) -> None:
-    """Return a page of JSON, or server-sent events if the request accepts them."""
+    """Return a page of events as JSON, or server-sent events if the request accepts them."""
     after_seq = cursor_of(call)
     if "text/event-stream" in (call.header("accept") or ""):
         one_run = "until" in call.query_values
@@ -311,7 +311,7 @@ def cursor_of(call: HttpCall) -> int:
 
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:
-    """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` that names the valid range."""
+    """Parse a client's integer from 0 to `most`. Raises a `RequestRefusedError` with the message `problem`."""
     # The length is checked before `int`, which refuses more than 4300 digits with an error of its own.
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, problem)

@@ -1,7 +1,7 @@
-"""Render a session, or its signed record, as one page with markup, style, script and events that makes no requests.
+"""Render a session, or its signed record, as one page with markup, style, script and events; only a live one makes requests.
 
 No session content can become markup: events are in the page as JSON with `<`, `>` and `&` escaped, the script inserts them
-as text only, and the page's Content Security Policy allows nothing but its own style and script, identified by digest.
+as text only, and the page's Content Security Policy allows no style or script but its own, identified by digest.
 """
 
 from __future__ import annotations

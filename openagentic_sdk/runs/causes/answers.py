@@ -115,7 +115,7 @@ def _facts(
 ) -> Iterator[tuple[int, Event, str, set[str]]]:
     """Yield the sentences of dropped events that share words with the question and add new ones.
 
-    Each comes after the number of shared words and its event, and before its new words.
+    Each is a tuple of the number of shared words, the event, the sentence, and its new words.
     """
     lines = [
         (event, line)

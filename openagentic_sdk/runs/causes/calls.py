@@ -53,7 +53,7 @@ def lasting_errors(run: JudgedRun) -> list[ToolResult]:
 
 
 def explained(run: JudgedRun, event: ToolResult, times: int) -> CauseInRun:
-    """The cause of a failed call, of which there were `times` of its tool."""
+    """The cause of a failed call; `times` is how often calls of its tool failed."""
     use_id, again = event.tool_use_id, f", {times} times" if times > 1 else ""
     hook = next((e for e in run.events if isinstance(e, HookEvent) and e.tool_use_id == use_id and blocks(e)), None)
     if hook is not None and event.outcome == "denied":

@@ -48,14 +48,14 @@ def diagnose(run: JudgedRun) -> CauseInRun | None:
 
 
 def dead(run: JudgedRun) -> CauseInRun:
-    """The process died during the run."""
+    """The cause of a run whose process died."""
     last = next(run.of(ToolStarted, ModelRequest, UserQuestion), run.events[-1])
     why = f"its process died, or could no longer store events, when {run.doing}"
     return CauseInRun("dead", last, why, prompt="The process died: check what was done, and continue.")
 
 
 def stopped(run: JudgedRun, result: Result) -> CauseInRun:
-    """A person, or a part written by the caller, ended the run."""
+    """The cause of a run that was ended by a person, or by a part written by the caller."""
     if result.error_message and result.stop_reason == "interrupted":
         return CauseInRun("part", result, result.error_message)
     who = (
@@ -129,21 +129,21 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def _failed_by_vendor(run: JudgedRun, result: Result, why: str) -> CauseInRun:
-    """The model's endpoint failed, perhaps repeatedly."""
+    """The cause of a run whose model endpoint failed, perhaps repeatedly."""
     retries = [e.reason for e in run.events if isinstance(e, ModelRetry)]
     more = tuple(f"after {len(retries)} more attempts; the first attempt: {short(one, 160)}" for one in retries[:1])
     return CauseInRun("vendor", next(run.of(ModelResponse), result), why, more)
 
 
 def _failed_by_output(run: JudgedRun, result: Result, why: str) -> CauseInRun:
-    """No answer of the model matched the schema."""
+    """The cause of a run in which no answer of the model matched the schema."""
     repairs = [e for e in run.events if isinstance(e, UserMessage) and e.origin == "repair"]
     misfits = [e for e in run.events if isinstance(e, ToolResult) and run.name_of(e) == "final_answer"]
     answers = [as_text(dict(run.uses[e.tool_use_id].input)) for e in misfits[-1:]]
     answers += [e.text for e in run.of(AssistantMessage) if e.text]
     more = tuple(f"its last answer was {short(answer, 160)!r}" for answer in answers[:1])
     if "output_schema" in (result.error_message or ""):
-        more = (*more, "the schema is in no log: --output-schema FILE asks for it again")
+        more = (*more, "no log contains the schema: give it again with --output-schema FILE")
     return CauseInRun("output", next(iter([*repairs, *misfits]), result), why, more)
 
 

@@ -119,7 +119,7 @@ class AsyncClient(AsyncOperations):
                     raise
                 is_over, wait_s = False, max(wait_s, getattr(error, "retry_after_s", None) or 0.0)
             if failures >= _MAX_FAILURES:
-                raise ProviderResponseError(f"{self._base_url} ends every stream of events at once")
+                raise ProviderResponseError(f"{self._base_url} ends every stream of events immediately")
             if not is_over:
                 await asyncio.sleep(wait_s)
 

@@ -81,7 +81,7 @@ def _type(schema: Mapping[str, Any], indent: str = "") -> str:
         types = [
             "(string & {})"
             if is_open and each == {"type": "string"}
-            else _type(each, indent)  # beside plain `string`, editors would suggest no words
+            else _type(each, indent)  # next to a plain `string`, editors would not suggest the words
             for each in either
             if each != LATER_EVENT  # with it, comparing `type` would not narrow the union
         ]

@@ -33,7 +33,7 @@ TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 @mutable
 class ServedRequest:
-    """A request in progress. `status` is 0 until the response starts, and remains 0 if the client left before."""
+    """A request in progress. `status` is 0 until the response starts, and remains 0 if the client disconnects first."""
 
     id: str
     method: str
@@ -47,7 +47,7 @@ class ServedRequest:
 
 
 class Journal:
-    """The log of a server. `write` is called with each line, without a line end; None only collects metrics."""
+    """The log of a server. `write` is called with each line, without its line end; if None, only metrics are collected."""
 
     def __init__(self, write: Callable[[str], object] | None = None, form: Form = "text") -> None:
         self._write = write

@@ -31,7 +31,7 @@ from ..streams import EventLines
 from .journal import Journal
 
 TOLD_KEY = "webhooks"
-# Waits between attempts, as the specification recommends; after the last attempt a message is given up.
+# The waiting times between attempts that the specification recommends; after the last attempt a message is given up.
 DELAYS_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 # A process that starts ignores sessions that were last updated longer ago.
 HORIZON_S = 86400.0
@@ -57,7 +57,9 @@ class WebhookTarget:
         except (ValueError, binascii.Error):
             key = b""
         if not self.secret.startswith(_PREFIX) or len(key) < MIN_SECRET_BYTES:
-            raise OptionsError(f"a webhook's secret must be {_PREFIX} and {MIN_SECRET_BYTES} bytes or more in base64")
+            raise OptionsError(
+                f"a webhook's secret must be {_PREFIX} followed by {MIN_SECRET_BYTES} or more bytes in base64"
+            )
         return key
 
     @property
