@@ -1,6 +1,6 @@
 """Which tests run, how much load they create, and where they put temporary files.
 
-README's command runs the tests that take less than about a fifth of a second of one core. The gate runs the others too, on
+README's command runs the tests that take less than about a tenth of a second of one core. The gate runs the others too, on
 one Python (OPENAGENTIC_TEST_FULL=1). Crashes, races and soaks are small unless OPENAGENTIC_TEST_LARGE=1.
 """
 

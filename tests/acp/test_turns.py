@@ -265,6 +265,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
         check_messages(self, editor.messages)
         return editor, [message["params"] for message in editor.asked("session/request_permission")], reason
 
+    @full_size
     async def test_only_a_clear_approval_allows_a_call(self) -> None:
         selected = {"outcome": "selected", "optionId": "yes"}
         answers: tuple[Any, ...] = (
@@ -452,6 +453,7 @@ class Endings(unittest.IsolatedAsyncioTestCase):
         said = [vars(event)["text"] for event in editor.store.iter_events(session_id) if event.type == "user.message"]
         self.assertEqual(said, ["second"])
 
+    @full_size
     async def test_sessions_run_side_by_side(self) -> None:
         editor = Editor(lambda: ScriptedProvider([{"tool_calls": [TOUCH]}, "Done."]))
         ids = [await editor.start() for _ in range(3)]

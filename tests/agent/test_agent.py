@@ -44,6 +44,7 @@ from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.skills.fields import served_model
 from openagentic_sdk.testing import ScriptedProvider
 from tests.runtime.support import assert_closed
+from tests.size import full_size
 
 from .support import Shop, Verdict, answering, calling, look_up, model_of, scripted
 
@@ -589,6 +590,7 @@ class Handoffs(IsolatedAsyncioTestCase):
             await triage.run("Hi.", deps=Shop(), max_steps=4)
         self.assertIn(caught.exception.result.stop_reason, ("max_steps", "error"))
 
+    @full_size
     async def test_limits_hold_over_all_agents_of_a_run(self) -> None:
         """Whoever sets the limit: the run, the first agent, or the agent that continues."""
         usage = {"usage": {"input_tokens": 90, "output_tokens": 10}}

@@ -753,6 +753,7 @@ class Interrupting(CommandCase):
                 turn.say_how_to_go_on()
             self.assertEqual((code, out.getvalue(), err.getvalue()), (OK, "Tea.\n", ""))
 
+    @full_size
     def test_a_signal_does_not_wait_for_a_line_from_a_pipe(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
         script = self.script(call, "never asked for")
@@ -846,6 +847,7 @@ class Interrupting(CommandCase):
         self.assertIn("Done.\n", out, err)
         self.assertEqual(self.command("sessions", "verify", fork)[0], OK)
 
+    @full_size
     def test_ctrl_c_ends_a_run_cleanly_and_the_session_continues(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(
@@ -913,6 +915,7 @@ class Interrupting(CommandCase):
                 _, err = process.communicate(timeout=300)
             self.assertEqual((process.returncode, err), (code, said))
 
+    @full_size
     def test_ctrl_c_before_and_after_the_command_prints_nothing(self) -> None:
         (self.folder / "sitecustomize.py").write_text(_INTERRUPTED_OUTSIDE, encoding="utf-8")
         path = os.pathsep.join((str(self.folder), str(ROOT)))

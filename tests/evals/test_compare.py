@@ -109,6 +109,7 @@ class Cases(unittest.TestCase):
             self.assertEqual(len(suite.findall(".//failure")), int(failures))
             self.assertEqual(len(suite.findall(".//skipped")), int(skipped))
 
+    @full_size
     def test_the_same_twice_gives_the_same_figures(self) -> None:
         chance = random.Random(5)
         sides = [{f"c{n}": [chance.random() < 0.5 for _ in range(3)] for n in range(30)} for _ in range(2)]

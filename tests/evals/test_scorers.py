@@ -132,6 +132,7 @@ class CallsOfTools(unittest.TestCase):
         words = scored(Calls(must=[Call(tool="Bash", input={"command": "ls"})]), *self.TURNS)["words"]
         self.assertEqual(words, 'Bash {"command": "ls"} was not called; it called stock, stock, nothing')
 
+    @full_size
     def test_a_pattern_for_an_argument_is_bounded(self) -> None:
         evil = Calls(must_not=[Call(tool="stock", matches={"item": "(a+)+$"})], timeout_s=0.05)
         score = scored(evil, call("stock", item="a" * 60 + "!"), "Done.")

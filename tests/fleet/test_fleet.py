@@ -42,7 +42,7 @@ from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
-from tests.size import IN_MEMORY
+from tests.size import IN_MEMORY, full_size
 
 from .payments import Payer, pay
 from .places import FleetTest, PostgresFleetTest, postgres_url
@@ -308,6 +308,7 @@ class QueueTest(FleetTest):
         self.assertEqual(complaints, [])
         self.ended(run_id)
 
+    @full_size
     def test_a_cancel_ends_what_is_queued_parked_or_running_and_closes_its_log(self) -> None:
         parked, queued = self.pay("parked", agent="asker"), self.pay("queued")
         self.assertTrue(self.run_async(self.fleet.cancel(queued)))
@@ -479,6 +480,7 @@ class QueueTest(FleetTest):
         self.assertEqual(self.run_async(execute_run(self.fleet, run_id)).attempts, 2)
         self.check_ended(run_id, "k")
 
+    @full_size
     def test_a_cancelled_execute_run_hands_the_run_back(self) -> None:
         run_id = self.pay("k", 600.0)
 

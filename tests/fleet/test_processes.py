@@ -106,6 +106,7 @@ class ProcessesTest(FleetTest):
             self.assertEqual(self.check_ended(run_id, f"d{number}"), "ok")
             self.assertEqual((self.status(run_id).attempts, self.status(run_id).steals), (1, 0))
 
+    @full_size
     def test_a_second_signal_ends_a_worker_that_still_waits_for_a_call(self) -> None:
         self.lease_s = self.long_lease_s
         run_id = self.pay("long", 60.0)
@@ -116,6 +117,7 @@ class ProcessesTest(FleetTest):
             self.assertEqual(end(worker), 128 + signal.SIGTERM)
         self.assertEqual(self.status(run_id).state, "running")
 
+    @full_size
     def test_exactly_the_parked_runs_with_an_answered_question_continue(self) -> None:
         self.lease_s = self.long_lease_s
         ids = [self.pay(f"p{number}", agent="asker") for number in range(4)]

@@ -355,6 +355,7 @@ class Checkout(WorkspaceTest):
         with self.assertRaisesRegex(OptionsError, "NO_SUCH_TOKEN"):
             self.work(["end"], {"default": self.repository(token_env="NO_SUCH_TOKEN")})
 
+    @full_size
     def test_a_session_keeps_its_workspace(self) -> None:
         places = {"default": self.repository(), "other": self.repository()}
         self.work(["end"], places)

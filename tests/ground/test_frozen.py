@@ -13,6 +13,7 @@ import unittest
 from typing import Any
 
 from openagentic_sdk.ground.frozen import changed, frozen, mutable, values_of
+from tests.size import full_size
 
 HEADER = """
 from __future__ import annotations
@@ -388,6 +389,7 @@ COMPILE_ALL = (
 
 
 class ContractTest(unittest.TestCase):
+    @full_size
     def test_every_use_gives_what_the_standard_decorator_gives(self) -> None:
         for name, (text, expressions) in CASES.items():
             ours, theirs = told(frozen, text, expressions), told(standard, text, expressions)

@@ -7,6 +7,7 @@ import time
 import unittest
 
 from openagentic_sdk.ground.globs import MAX_CHARS, compile_glob, expand_braces, path_regex, static_folder
+from tests.size import full_size
 
 
 class GlobsTest(unittest.TestCase):
@@ -47,6 +48,7 @@ class GlobsTest(unittest.TestCase):
                 with self.subTest(pattern, path=path):
                     self.assertFalse(compiled.fullmatch(path))
 
+    @full_size
     def test_a_pattern_that_can_match_nothing_is_none(self) -> None:
         for pattern in ("", "[z-a]", "a/[b-a]/c", "{a,b}" * 40, "a" * (MAX_CHARS + 1), "{a,b}" * 8 + "x" * 4000):
             with self.subTest(pattern[:20]):

@@ -6,6 +6,7 @@ import unicodedata
 import unittest
 
 from openagentic_sdk.ground.text import is_hidden, is_plain, one_line, printable, visible, visible_lines, without_hidden
+from tests.size import full_size
 
 # In planes 2 and 3, Python has names only for ideographs; planes between 3 and 14 contain no letters.
 LETTERS = [chr(code) for code in (*range(0x20000), *range(0xE0000, 0xE1000))]
@@ -53,6 +54,7 @@ class HiddenLettersTest(unittest.TestCase):
                     self.assertNotIn(letter, visible(f"a{letter}b"))
                     self.assertNotIn(letter, without_hidden(f"a{letter}b").replace("\n", ""))
 
+    @full_size
     def test_every_letter_of_a_hidden_property_is_hidden(self) -> None:
         by_category = {letter for letter in LETTERS if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
         words = ("VARIATION SELECTOR", "ZERO WIDTH", "INVISIBLE", "HANGUL FILLER", "TAG LATIN")

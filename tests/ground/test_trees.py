@@ -34,6 +34,7 @@ class DeepTrees(unittest.TestCase):
         self.top = Path(tempfile.mkdtemp())
         self.addCleanup(remove_tree, self.top)
 
+    @full_size
     def test_any_tree_is_removed(self) -> None:
         # The second has paths that are too long for the system.
         for name in ("d", "long"):

@@ -141,6 +141,7 @@ class Layers(unittest.TestCase):
         self.assertLessEqual(len(log), 14, sorted(log))
         self.assertLessEqual(lines, 2_900)
 
+    @full_size
     def test_every_import_is_ours_or_the_standard_librarys(self) -> None:
         foreign = [
             f"{module.path}:{line} imports {name}"
@@ -293,6 +294,7 @@ def _is_exception(value: object) -> bool:
 
 
 class Shape(unittest.TestCase):
+    @full_size
     def test_no_function_is_too_long_to_hold(self) -> None:
         long = [
             f"{module.path}:{function.lineno} {function.name} has {lines_of(function)} lines"
@@ -355,6 +357,7 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(early, [])
 
+    @full_size
     def test_no_pattern_repeats_a_group_possessively(self) -> None:
         # Python before 3.11.5 handles it incorrectly (python/cpython#106052): write `(?>(?:...)*)` for `(?:...)*+`.
         texts = {

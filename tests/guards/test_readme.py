@@ -73,6 +73,7 @@ class Readme(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shlex.join(words)}\n{done.stdout}")
         return done.stdout
 
+    @full_size
     def test_the_commands_run_one_after_the_other_on_a_fresh_machine_and_prove_what_is_claimed(self) -> None:
         first, show = [self._run(shlex.split(line)) for line in blocks()[0].text.splitlines()]
         self.assertIn("Not ready.", first)

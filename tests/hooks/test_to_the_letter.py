@@ -181,6 +181,7 @@ class Events(RunTestCase):
         self.assertEqual((result.final_text, self.notes(result)), ("Tested.", ["Run the tests first."]))
         self.assertEqual([each["stop_hook_active"] for each in self.hook_inputs()], [False, True])
 
+    @full_size
     def test_a_subagents_events_name_the_session_and_the_subagent(self) -> None:
         self.hooks("SubagentStart", "SubagentStop", "PreToolUse", "Stop")
         self.write({"a.txt": "a"})
@@ -247,6 +248,7 @@ class Events(RunTestCase):
             "the process has ended",
         )
 
+    @full_size
     def test_findings_of_a_background_hook_are_in_a_later_request(self) -> None:
         answer = {
             "systemMessage": "s",

@@ -103,6 +103,7 @@ class EditTest(McpCase):
 
 
 class LoginTest(McpCase):
+    @full_size
     def test_a_person_logs_in_with_a_browser_and_out_again(self) -> None:
         place = Place()
         self.addCleanup(place.close)
@@ -133,6 +134,7 @@ class ConsentTest(McpCase):
         self.assertNotIn("Traceback", err)
         return [json.loads(line) for line in out.splitlines()]
 
+    @full_size
     def test_a_projects_server_starts_after_consent_and_again_after_no_other_word(self) -> None:
         log = self.folder / "log"
         self.name_in_project(small=self.entry(str(log)))
@@ -175,6 +177,7 @@ class ConsentTest(McpCase):
                 self.assertIn("with the variable A=b", shown.getvalue())
         self.assertEqual(shown.getvalue(), "")
 
+    @full_size
     def test_a_chat_keeps_its_servers_from_turn_to_turn(self) -> None:
         starts = self.folder / "starts"
         started = f'echo started >> {starts}; exec "$0" "$@"'

@@ -19,6 +19,7 @@ from openagentic_sdk.parts.project.plugins import PluginRegistry, read_plugins
 from openagentic_sdk.parts.project.project import OpenedProject, read_project
 from openagentic_sdk.parts.project.trust import TrustAnswer
 from openagentic_sdk.sessions.request import json_sha256
+from tests.size import full_size
 from tests.skills.support import ProjectTestCase
 
 STDIO = {"command": "run-it", "args": ["-a"], "env": {"A": "${HOME_OF_IT:-x}"}}
@@ -509,6 +510,7 @@ class PinsTest(ConfiguredCase):
             pins.changes(self.TOOLS)
         self.assertEqual(McpHome(None).pins("/p", "srv").judge("srv", self.TOOLS), (self.TOOLS, ()))
 
+    @full_size
     def test_hostile_definitions(self) -> None:
         deep: dict[str, Any] = {}
         for _ in range(5000):

@@ -15,6 +15,7 @@ from openagentic_sdk.parts.mcp.protocol import LONG_BYTES, read_long_message, re
 from openagentic_sdk.parts.mcp.server_config import McpServer
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.tools.schema import validate
+from tests.size import full_size
 
 SETTINGS = McpServer(command="x")
 LONG = "a_tool_with_a_name_that_is_longer_than_any_endpoint_takes_delete"
@@ -163,6 +164,7 @@ class Schemas(unittest.TestCase):
             with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):
                 read_schema(schema)
 
+    @full_size
     def test_no_schema_that_is_taken_can_break_the_check_of_arguments(self) -> None:
         values: list[Any] = [None, True, 3, -1, 1.5, "x", [], [1], {}, {"a": 1}, ["a", {}]]
         keywords = [

@@ -147,6 +147,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
         self.assertIn("address of evil.example yourself", asked[-1])
         self.assertNotRegex("".join(asked), "[\x1b\u202e]")
 
+    @full_size
     async def test_without_anybody_to_ask_a_server_is_declined_and_a_person_may_decline(self) -> None:
         async def person(question: UserQuestion) -> str:
             return "decline"
@@ -334,6 +335,7 @@ class Lifetimes(unittest.IsolatedAsyncioTestCase):
         self.assertNotEqual(pids[0], pids[3])
         self.assertEqual(states, ["started", "lost", "restarted"])
 
+    @full_size
     async def test_every_legacy_version_is_spoken(self) -> None:
         for version in ("2025-06-18", "2025-03-26", "2024-11-05"):
             events = await events_of("go", options_for([calls("count"), "Done."], feature_server("legacy", version)))

@@ -19,6 +19,7 @@ from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.tools import RemoteTool
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import full_size
 
 from .test_command import McpCase
 
@@ -212,6 +213,7 @@ class Forms(unittest.IsolatedAsyncioTestCase):
 
 
 class Notices(McpCase):
+    @full_size
     def test_a_tool_that_a_pin_excludes_is_in_the_notices_and_the_model_gets_the_reason(self) -> None:
         self.mcp("add-json", "small", json.dumps(self.entry()))
         self.mcp("test", "small")

@@ -127,6 +127,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(seat.event.state, "failed", seat.event)
         return seat.event.error_message or ""
 
+    @full_size
     async def test_a_server_that_asks_much_at_once_gets_its_answers_a_few_at_a_time(self) -> None:
         asked, together, lock = 80, threading.Barrier(8), threading.Lock()
         open_now, most, answered = 0, 0, 0

@@ -82,6 +82,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(last[: len(first)], first)
         self.assertIn("mcp__late__echo", last)
 
+    @full_size
     async def test_a_server_that_keeps_dying_is_left_alone_longer_each_time_and_given_up_in_the_end(self) -> None:
         seat = Seat("x", bad_server("dies_at_call"), "/", ["/"], None, None)
         seat.start()

@@ -295,6 +295,7 @@ class LeftOutTest(unittest.TestCase):
             self.check_without(kind)
         self.assertEqual({kind.__name__ for kind in self.seen_kinds}, {kind.__name__ for kind in FEATURES})
 
+    @full_size
     def test_without_a_part_its_feature_is_gone(self):
         for kind in FEATURES:
             self.check_without(kind, kind)

@@ -6,7 +6,7 @@ import random
 import unittest
 
 from openagentic_sdk.permissions.compound import read_compound
-from tests.size import sized
+from tests.size import full_size, sized
 
 from .real_bash import BASH, record_commands
 from .workspace import WorkspaceTestCase
@@ -133,6 +133,7 @@ class CompoundAgainstBash(unittest.TestCase):
 
 
 class CompoundTable(WorkspaceTestCase):
+    @full_size
     def test_a_compound_line_is_permitted_if_all_of_its_commands_are(self) -> None:
         (self.root / "-n").touch()
         for expected, command in (

@@ -20,6 +20,7 @@ from .workspace import Person, WorkspaceTestCase, fixture
 
 
 class PathTable(WorkspaceTestCase):
+    @full_size
     def test_every_path_of_the_table_gets_its_decision(self) -> None:
         count = 0
         for group in fixture("paths.json"):

@@ -96,6 +96,7 @@ class ParserAgainstBash(unittest.TestCase):
                 found.append((text, line))
         return found
 
+    @full_size
     def test_bash_runs_exactly_the_words_of_every_accepted_line(self) -> None:
         lines = self.accepted_lines(seed=5, count=LINES)
         for status in (0, 1):
@@ -133,6 +134,7 @@ class ParserAgainstBash(unittest.TestCase):
             with self.subTest(line=text):
                 self.assertEqual(files_made(text), written_files(line))
 
+    @full_size
     def test_no_disguise_gets_a_denied_command_past_the_gate(self) -> None:
         rng = random.Random(8)
         lines = sorted({disguised_line(rng) for _ in range(DISGUISED_LINES)})

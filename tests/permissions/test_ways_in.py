@@ -25,7 +25,7 @@ from openagentic_sdk.permissions.rules import RuleBook, parse_rules
 from openagentic_sdk.permissions.subject import Workspace, describe, path_like
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing import ScriptedProvider
-from tests.size import drawn
+from tests.size import drawn, full_size
 
 from .workspace import WorkspaceTestCase
 
@@ -81,6 +81,7 @@ class WordsAsFiles(Table):
             "LC_ALL=C sort README.md",
         )
 
+    @full_size
     def test_the_tables_of_reading_programs_agree_with_each_programs_own_help(self) -> None:
         compared = 0
         for name, reader in READERS.items():

@@ -156,6 +156,7 @@ class Modes(AgentTestCase):
         self.agent("both", permissionMode="bypassPermissions")
         self.assertEqual(self.write_in("both", setting_sources=("user", "project")), ["denied"])
 
+    @full_size
     def test_a_looser_mode_breaks_no_rule_no_switch_and_no_stricter_mode(self) -> None:
         home = "../home/.claude"
         self.agent("edits", home, permissionMode="acceptEdits")

@@ -103,6 +103,7 @@ class Guards(RunTestCase):
             with self.subTest(text):
                 self.assertEqual(absolute_path(text, cwd), whole)
 
+    @full_size
     def test_a_guard_sees_the_paths_of_every_tool_for_files(self) -> None:
         self.write(
             {"guard.py": GUARD.replace('get("file_path", "")', 'get("file_path") or call["tool_input"].get("path")')}

@@ -98,6 +98,7 @@ class WholeProjectTest(RunTestCase):
         outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
         self.assertEqual(outcomes, ["error", "ok", "ok", "denied", "denied", "ok"])
 
+    @full_size
     def test_everything_ignored_is_reported_exactly_once(self) -> None:
         first = self.walk("Done.", "Done.")
         settings = self.project / ".claude/settings.json"

@@ -16,7 +16,7 @@ from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
 from openagentic_sdk.providers.wire.exchange import BodyReader
 from openagentic_sdk.providers.wire.reading import Reading
-from tests.size import sized
+from tests.size import full_size, sized
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
 ORIGIN = "host"
@@ -85,6 +85,7 @@ class Deviations(unittest.TestCase):
             with self.subTest(f"{protocol}/{name}"):
                 self.check(protocol, row, [body])
 
+    @full_size
     def test_fed_byte_by_byte(self) -> None:
         for protocol, name, row, body in fixtures():
             with self.subTest(f"{protocol}/{name}"):

@@ -38,7 +38,7 @@ from openagentic_sdk.providers.wire.http import HttpTransport, shown_url
 from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.testing.clock import FakeClock
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 from tests.waiting import pause, until_async
 
 from .server import Connection, Request, Script, Server, delta, sse
@@ -484,6 +484,7 @@ class Redirects(HostileCase):
         self.assertEqual([request.method for request in server.requests], ["POST", "POST"])
         self.assertEqual(server.requests[0].body, server.requests[1].body)
 
+    @full_size
     async def test_an_address_that_is_none_is_named_in_one_short_sentence(self) -> None:
         for location in ("/a\tb", "http://user@127.0.0.1/", "http://[::1/", "//", "/" + "a" * 20_000):
             with self.subTest(location[:20]):

@@ -415,6 +415,7 @@ class Values(unittest.TestCase):
                 schema.read_text(text)
             self.assertIn("corrected", schema.repair_prompt(raised.exception))
 
+    @full_size
     def test_an_answer_of_any_depth_is_an_answer_or_a_mistake_of_the_model(self) -> None:
         tree = {"type": "object", "properties": {"in": {"$ref": "#"}, "any": {}}}
         for key in ("in", "any"):

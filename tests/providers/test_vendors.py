@@ -102,6 +102,7 @@ class Miniatures(unittest.TestCase):
                     with self.subTest(vendor=vendor, habit=habit, protocol=protocol):
                         self.assertIn(habit, self.check(profile["hosts"][0], protocol, {habit}))
 
+    @full_size
     def test_all_habits_of_a_vendor_together_are_reported_and_none_is_new(self) -> None:
         for vendor, profile in PROFILES.items():
             habits = profile["habits"].keys() - APART

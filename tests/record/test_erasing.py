@@ -155,6 +155,7 @@ class Erasing(RecordCase):
         store.append_event("bystander", UserMessage("nothing to do with it"))
         store.search("IBAN")
 
+    @full_size
     def test_an_erased_field_leaves_no_trace_in_any_file_of_a_store_and_the_proof_holds(self) -> None:
         for store in self.stores():
             with self.subTest(type(store).__name__):

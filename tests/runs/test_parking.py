@@ -26,7 +26,7 @@ from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.runtime.support import assert_closed, options_for
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 done_things = []
 
@@ -242,6 +242,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             else:
                 self.assertEqual(summary_of(store).open_questions, ())
 
+    @full_size
     async def test_a_run_that_is_cancelled_at_any_moment_while_it_parks_leaves_no_question_open(self):
         found, turns = set(), 0
         while turns < 60 or (

@@ -34,7 +34,7 @@ from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.runtime.support import assert_closed, echo, options_for
-from tests.size import drawn
+from tests.size import drawn, full_size
 
 paid = []
 
@@ -257,6 +257,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             played = await replay_agent(log, make([]))
             self.assertEqual(played.differences, [])
 
+    @full_size
     async def test_questions_of_subagents_end_in_every_log(self):
         help_me = {"agent": "You help", **PAY}
         lead = {"tool_calls": [{"name": "Task", "arguments": {"agent": "lead", "prompt": "lead"}}]}

@@ -86,6 +86,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         left = set(threading.enumerate()) - self.before
         self.assertEqual([t.name for t in left if t.name.startswith("openagentic")], [])
 
+    @full_size
     async def test_closing_the_generator_after_every_event(self):
         for stop_after in range(1, await self.count_events() + 1, sized(7, 3, 1)):
             with self.subTest(stop_after=stop_after):

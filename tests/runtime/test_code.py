@@ -298,6 +298,7 @@ class LimitsTest(CodeTestCase):
             with self.subTest(code=code):
                 self.assertIn(expected, code_result(await self.play(code, limits=limits)).output)
 
+    @full_size
     async def test_output_beyond_ten_thousand_tokens_is_stored_in_a_blob(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             store = FileSessionStore(folder, durability="flush")
@@ -384,6 +385,7 @@ class EndingsTest(CodeTestCase):
         self.assertEqual(code_result(events).outcome, "cancelled")
         self.assertEqual(trace, [1, 2])
 
+    @full_size
     async def test_from_any_prefix_of_the_log_no_call_of_the_code_runs_twice(self):
         trace = []
         code = "import asyncio\nprint(await asyncio.gather(act(1), act(2)), await echo('x'))"

@@ -230,6 +230,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue((await replay_events(events)).ok)
         assert_closed(self, options.session_store, result_of(events).session_id)
 
+    @full_size
     async def test_a_cleared_output_can_be_read_again_from_the_place_in_its_note(self):
         _, provider, _ = await self.walk(["done"])
         note = next(text for text in self.tool_outputs(provider) if "was cleared" in text)

@@ -284,6 +284,7 @@ class AppendOnlyTest(ContextTestCase):
                 bound = [[part.bound for part in asked.parts if part.bound] for asked in endpoint.requests]
                 self.assertEqual([len(signatures) for signatures in bound], [0, 1, 0, 2])
 
+    @full_size
     def test_a_message_rewritten_by_a_hook_loses_the_reasoning_bound_to_the_original(self) -> None:
         def rewrite(payload: dict[str, Any]) -> HookDecision | None:
             messages = payload["messages"]

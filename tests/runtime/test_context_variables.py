@@ -38,6 +38,7 @@ from openagentic_sdk.tools.base import BlockingTool, ToolContext
 from openagentic_sdk.tools.schema import object_schema
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.web_fetch import WebFetchTool
+from tests.size import full_size
 
 from .support import options_for
 
@@ -158,6 +159,7 @@ async def listed(events: AsyncIterator[Event]) -> list[Event]:
 class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
     maxDiff = None
 
+    @full_size
     async def test_the_callers_variables_reach_every_kind_of_callback_whoever_takes_the_events(self) -> None:
         seen = Seen()
         url = collector(self)

@@ -155,6 +155,7 @@ class KilledSubagentTest(unittest.TestCase):
                 os._exit(0)
         return os.waitpid(child, 0)[1]
 
+    @full_size
     def test_a_killed_subagent_and_its_own_continue_with_the_parent_and_what_was_running_is_in_doubt(self):
         def task(name):
             return {"tool_calls": [{"name": "Task", "arguments": {"agent": name, "prompt": "go"}}]}

@@ -32,6 +32,7 @@ from openagentic_sdk.sessions.core import TENANT_KEY
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
 from tests.pythons import ROOT, Python
+from tests.size import full_size
 
 PRICES = {"m": {"input": 0.0, "output": 10_000.0}}
 MORNING = 10_000.0 * 86_400 + 10 * 3_600
@@ -240,6 +241,7 @@ class DayLimits(unittest.TestCase):
                 found |= {key: value for key in expected if (value := getattr(budget, key)) is not None}
             self.assertEqual(found, expected, (lines, name))
 
+    @full_size
     def test_processes_that_share_a_store_share_its_limits(self) -> None:
         limits = self.limits("[hour]\nmax_cost_usd = 3\n")
         code = (

@@ -209,6 +209,7 @@ class WhereFoundTest(unittest.TestCase):
                 results = [event for event in self.result.events if isinstance(event, ToolResult)]
                 self.assertEqual([event.outcome for event in results], ["ok"] * 4)
 
+    @full_size
     def test_the_definitions_are_in_the_results_of_the_search(self) -> None:
         name = Thing(11).name
         last = self.walk("messages", self.answers(), loads=True).requests[-1].body

@@ -370,6 +370,7 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                 with self.subTest(kind=repr(kind), tool=type(tool).__name__):
                     self.assertEqual((failed.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
+    @full_size
     async def test_an_exit_in_a_hook_is_an_error_of_the_hook(self):
         for kind in (*KINDS, CANCELLED):
             for matcher in (
@@ -468,6 +469,7 @@ class ProcessTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    @full_size
     def test_a_process_with_a_tool_that_swallows_its_cancellation_ends(self):
         processes = {
             waits: self.start(f"""

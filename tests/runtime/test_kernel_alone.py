@@ -22,6 +22,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import ToolContext
+from tests.size import full_size
 
 from .support import assert_closed, echo, fail, types_of
 
@@ -68,6 +69,7 @@ class KernelAloneTest(unittest.TestCase):
         self.assertEqual(asyncio.run(play(agent_on(self.store, ["forked"]), resume=fork))[-1].final_text, "forked")
         self.assertTrue(verify_session(self.store, session_id).ok)
 
+    @full_size
     def test_a_call_that_a_crash_left_open_is_settled(self):
         events = asyncio.run(play(agent_on(self.store, [{"tool_calls": CALLS}, "done"], gate=AllowsAll())))
         source = self.store.read_events(events[0].session_id)
@@ -100,6 +102,7 @@ class KernelAloneTest(unittest.TestCase):
         ):
             ToolContext(cwd=".").services.get(AgentRuntime)
 
+    @full_size
     def test_running_it_imports_no_feature(self):
         script = f"""
             import sys; sys.path.insert(0, {str(ROOT)!r})

@@ -31,6 +31,7 @@ from openagentic_sdk.tools.memory.store import MAX_ENTRIES, MAX_TEXT_BYTES
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.session.task import TaskTool
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import full_size
 
 from .support import assert_closed, echo, options_for
 
@@ -318,6 +319,7 @@ class Sessions(MemoryCase):
         await run(prompt="go", options=self.options(*turns, **changes))
         self.assertIn("x.org", self.notes()["/memories/user/by-child"])
 
+    @full_size
     async def test_code_cannot_take_the_mark_off_what_it_reads(self) -> None:
         if probe_sandbox().level == "none":
             self.skipTest("code runs only in a sandbox, which this machine lacks")

@@ -25,6 +25,7 @@ from openagentic_sdk.providers.wrappers.fallback import Fallback
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.size import full_size
 
 from .support import options_for
 
@@ -218,6 +219,7 @@ class OptionsTest(unittest.TestCase):
     def test_every_setting_has_bad_values_here(self):
         self.assertEqual(set(settings_of(OpenAgenticOptions)) - set(BAD), set())
 
+    @full_size
     def test_a_bad_setting_is_refused_by_its_name_before_anything_has_happened(self):
         for name, values in BAD.items():
             for value in values:

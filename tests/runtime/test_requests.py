@@ -231,6 +231,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
 class StoreTest(unittest.IsolatedAsyncioTestCase):
     """Requests across sessions, stores and processes."""
 
+    @full_size
     async def test_an_id_is_unique_in_every_store_whatever_session_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             for store in stores(folder):
@@ -281,6 +282,7 @@ class StoreTest(unittest.IsolatedAsyncioTestCase):
 
 
 class ProcessesTest(unittest.TestCase):
+    @full_size
     def test_two_processes_that_get_or_make_a_session_end_in_one(self):
         for _ in range(3):
             with tempfile.TemporaryDirectory() as folder:

@@ -105,6 +105,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             result = result_of(await events_of("go", options_for([turn], session_store=full, hooks=hooks)))
             self.assertEqual((result.stop_reason, result.error_type, result.saved), ("error", expected, False))
 
+    @full_size
     async def test_the_session_continues_when_there_is_room_again(self):
         for batch in range(1, 14):
             store = FullStore(batch, 1)
@@ -116,6 +117,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(second.final_text, "Ok.", (batch, second.error_message))
             assert_closed(self, store, first.session_id)
 
+    @full_size
     async def test_nothing_is_stored_after_a_batch_that_may_be_stored_or_not(self):
         for batch in range(1, 14):
             self.ran.clear()
@@ -141,6 +143,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([notice.code for notice in notices], ["unsaved"])
         self.assertEqual(len(store.read_events(result.session_id)), 4, "stored events were lost")
 
+    @full_size
     async def test_continue_stores_nothing_behind_an_event_that_was_refused(self):
         for first in range(2, 14):
             store = FullStore(first, 1)

@@ -30,6 +30,7 @@ from openagentic_sdk.server import AsyncClient, Client
 from openagentic_sdk.server.contract.operations import AsyncOperations, Operations
 from openagentic_sdk.server.contract.table import ENDPOINTS
 from openagentic_sdk.server.contract.values import StartedRun
+from tests.size import full_size
 from tests.waiting import until
 
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
@@ -212,6 +213,7 @@ class AgainstAServer(unittest.TestCase):
 
         self.assertEqual(asyncio.run(cell()), "tea")
 
+    @full_size
     def test_a_client_that_nobody_closes_leaves_nothing_behind_and_no_word(self):
         served, _ = self.serve()
         code = f"""

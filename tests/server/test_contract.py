@@ -17,6 +17,7 @@ from openagentic_sdk.server.contract.refusals import CODES, REFUSALS, code_of, e
 from openagentic_sdk.server.contract.table import ENDPOINTS
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.size import full_size
 
 from .recorded import fixture_logs
 from .support import ASK, TOKEN, agents, ask, until_free
@@ -37,6 +38,7 @@ def resolved(schema, known):
 
 
 class Document(unittest.IsolatedAsyncioTestCase):
+    @full_size
     async def test_every_answer_of_the_native_protocol_matches_the_document(self):
         application = app(agents(tea=[ASK, "Milk it is."]), store=MemorySessionStore(), auth=TOKEN)
         self.addAsyncCleanup(application.desk.drain, 2.0)
@@ -115,6 +117,7 @@ class Document(unittest.IsolatedAsyncioTestCase):
 
 
 class Codes(unittest.IsolatedAsyncioTestCase):
+    @full_size
     def test_every_refusal_of_the_server_has_a_code_of_the_table_with_its_status(self):
         statuses = {status for status, _ in CODES.values()}
         found = 0

@@ -15,6 +15,7 @@ from openagentic_sdk.server.routes import Office, post
 from openagentic_sdk.server.streams import EventLines
 from openagentic_sdk.tools.function import tool
 from tests.runtime.support import assert_closed
+from tests.size import full_size
 
 from .support import ask, options, until, until_free, until_state
 from .test_desk import DeskCase
@@ -80,6 +81,7 @@ class SupersedingTest(DeskCase):
                 result = await face.answer("tools/call", {**call, "_meta": {}}, McpCaller(Principal()))
                 self.assertEqual(result["structuredContent"]["status"], "done")
 
+    @full_size
     async def test_every_door_stores_the_prompt_with_the_end_of_the_question(self) -> None:
         for door in ("runs", "responses", "websocket", "mcp"):
             with self.subTest(door):

@@ -141,6 +141,7 @@ class Undo(UndoCase):
         assert self.session is not None and kept[0].sha256 is not None
         self.assertEqual(self.store.read_blob(self.session, kept[0].sha256), b"before")
 
+    @full_size
     def test_files_that_something_else_changed_are_left_unchanged_unless_forced(self) -> None:
         def swap_for_link(path: Path) -> None:
             (self.home / "elsewhere").write_text("precious")

@@ -25,6 +25,7 @@ SEEDS = range(sized(40, 100, 10_000))
 
 
 class SimulationTest(unittest.TestCase):
+    @full_size
     def test_every_schedule_keeps_every_promise(self) -> None:
         for seed in SEEDS:
             run_seed(seed)

@@ -9,6 +9,7 @@ from openagentic_sdk.events import SkillActivated, SystemNotice, ToolResult, Use
 from openagentic_sdk.parts.project.commands import unknown_name
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.skills.index import SkillIndex
+from tests.size import full_size
 from tests.skills.support import RunTestCase
 
 
@@ -95,6 +96,7 @@ class Stacked(NameTestCase):
         self.place(".claude", "silent", "Not by people.", user_invocable="false")
         self.write({".claude/commands/greet.md": "Hello.\n"})
 
+    @full_size
     def test_every_stack_ends_where_the_reference_ends_it(self) -> None:
         for prompt, names, arguments in (
             ("/s1 /s2 fix 123", ["s1", "s2"], "fix 123"),
@@ -117,6 +119,7 @@ class Stacked(NameTestCase):
                 [text] = self.prompts(result)
                 self.assertEqual(text.count("Follow the skill"), len(names))
 
+    @full_size
     def test_each_brings_its_own_grants_denials_and_commands(self) -> None:
         self.place(".claude", "s1", "Now: !`echo one`", allowed_tools="Bash(touch a)")
         self.place(".claude", "s2", "Then: !`echo two`", allowed_tools="Bash(touch b)", disallowed_tools="Write")

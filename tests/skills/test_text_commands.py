@@ -369,6 +369,7 @@ class PromptTest(TextCommandTestCase):
 
 
 class CrashTest(TextCommandTestCase):
+    @full_size
     def test_a_command_that_a_crash_interrupted_is_not_run_again(self) -> None:
         self.skill("status", body="!`echo ran >> runs.txt`\n!`./wait.sh`\n")
         self.write({"wait.sh": "#!/bin/sh\necho started >> started.txt\nsleep 60\n"})

@@ -24,6 +24,7 @@ from openagentic_sdk.sessions.base import stamp_events
 from openagentic_sdk.sessions.folds import compaction
 from openagentic_sdk.sessions.folds.compaction import ContextLimits
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from tests.size import full_size
 
 
 def numbered(events: Sequence[Event]) -> list[Event]:
@@ -80,6 +81,7 @@ class CutTest(unittest.TestCase):
         after = rebuild_messages([*events, compacted(events, plan, summary)])
         self.assertLess(compaction.size_of(after), 20_000 * limits.start_at)
 
+    @full_size
     def test_no_cut_ever_separates_a_call_from_its_result(self) -> None:
         chance = random.Random(11)
         for _ in range(200):

@@ -97,6 +97,7 @@ def modules_with_lock(call: str) -> set[str]:
 
 
 class FinalizerTest(unittest.TestCase):
+    @full_size
     def test_every_finalizer_of_the_package_is_in_the_table_that_the_walk_covers(self) -> None:
         found, owners = set(), set()
         for module in modules_with("__del__", "weakref", "finalize", "when_collected"):

@@ -14,6 +14,7 @@ from openagentic_sdk.parts.record import importers
 from openagentic_sdk.sessions.folds.summary import fold_session_summary
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from tests.size import full_size
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "stores" / "claude"
 
@@ -108,6 +109,7 @@ class TranscriptTest(unittest.TestCase):
             rebuild_messages(session.events)
             importers.parse_claude_transcript(whole[size:])
 
+    @full_size
     def test_pointers_that_lead_nowhere_or_in_circles_cost_no_history_and_no_time(self) -> None:
         lines = [
             {"type": "user", "uuid": f"u{number}", "parentUuid": f"gone{number}", "message": {"content": f"p{number}"}}

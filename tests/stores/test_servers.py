@@ -64,9 +64,11 @@ def _fail_next(errors: list[Exception], *_: object) -> None:
 
 
 class DriverTest(unittest.TestCase):
+    @full_size
     def test_importing_every_store_imports_no_driver(self) -> None:
         subprocess.run([sys.executable, "-S", "-c", _IMPORTS], check=True, cwd=ROOT)
 
+    @full_size
     def test_a_missing_driver_is_one_sentence_that_names_the_package_to_install(self) -> None:
         done = subprocess.run([sys.executable, "-c", _MISSING], check=True, cwd=ROOT, capture_output=True, text=True)
         first, second = done.stdout.splitlines()

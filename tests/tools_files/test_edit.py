@@ -9,7 +9,7 @@ import time
 
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.tools.edit import EditTool
-from tests.size import sized
+from tests.size import full_size, sized
 
 from .support import ScratchCase, load_cases
 
@@ -92,6 +92,7 @@ class Editing(ScratchCase):
             thread.join()
         self.assertEqual(file.read_text(), "".join(f"[{n}]\n" for n in range(20)))
 
+    @full_size
     def test_the_nearest_place_of_a_large_text_is_found_in_moderate_time(self) -> None:
         chance = random.Random(6)
         words = ["".join(chance.choices("abcdefgh", k=6)) for _ in range(300)]

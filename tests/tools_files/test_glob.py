@@ -21,7 +21,7 @@ from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.skill_list import SkillListTool
 from openagentic_sdk.tools.write import WriteTool
-from tests.size import sized
+from tests.size import full_size, sized
 
 from .support import Rules, ScratchCase, load_cases
 
@@ -33,6 +33,7 @@ def matches(pattern: str, path: str) -> bool:
 
 
 class Patterns(ScratchCase):
+    @full_size
     def test_the_table_of_patterns(self) -> None:
         """Each path alone in a separate tree, because a name cannot be a file and a folder in the same one."""
         for case in load_cases("globs.json"):
@@ -219,6 +220,7 @@ class GitIgnore(ScratchCase):
                 self.assertEqual(found.intersection(case["kept"]), set(case["kept"]))
                 self.assertFalse(found.intersection(case["left_out"]))
 
+    @full_size
     @unittest.skipUnless(shutil.which("git"), "git is not installed")
     def test_the_same_files_as_git(self) -> None:
         for number, case in enumerate(load_cases("gitignores.json")):

@@ -20,7 +20,7 @@ from openagentic_sdk.tools.find.search import Query, line_spans, search_file
 from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile, is_linear
 from openagentic_sdk.tools.find.worker import find_interpreter
 from openagentic_sdk.tools.grep import GrepTool
-from tests.size import sized
+from tests.size import full_size, sized
 from tests.waiting import until_async
 
 from .support import Rules, ScratchCase
@@ -249,6 +249,7 @@ class Runaway(ScratchCase):
             with self.subTest(pattern):
                 self.assertFalse(is_linear(pattern))
 
+    @full_size
     def test_a_pattern_that_explodes_ends_in_time_and_leaves_the_program_responsive(self) -> None:
         self.write("a.txt", "found aa\n")
         self.write("b.txt", "a" * 5_000 + "!\n")
@@ -263,11 +264,13 @@ class Runaway(ScratchCase):
             self._search_until("(a+)+b$", self.children, _let_time_pass)
         self.assertEqual(self.children(), set())
 
+    @full_size
     def test_one_repetition_on_an_endless_line_is_run_apart(self) -> None:
         self.write("f", "foo" * 200_000)
         with self.assertRaisesRegex(ToolError, "stopped after 2 s"):
             self._search_until("foo.*bar", self.children, _let_time_pass)
 
+    @full_size
     def test_a_long_pattern_without_repetitions_is_run_apart_on_a_large_file(self) -> None:
         self.write("f", "a" * 3_000_000)
         with self.assertRaisesRegex(ToolError, "stopped after 2 s near f"):
@@ -282,6 +285,7 @@ class Runaway(ScratchCase):
             self.assertLess(len(str(refused.exception)), 500)
             self.assertEqual(self.call(GrepTool(), query=ranges)["total"], 1)
 
+    @full_size
     def test_a_cancelled_search_kills_its_worker(self) -> None:
         self.write("f", "a" * 5_000 + "!\n")
         with self.assertRaisesRegex(ToolError, "cancelled"):
@@ -305,6 +309,7 @@ class Runaway(ScratchCase):
 
         return asyncio.run(search())
 
+    @full_size
     def test_a_worker_answers_for_many_files_as_this_process_does(self) -> None:
         for number in range(700):
             self.write(f"d{number % 7}/f{number}", f"x{number}\n" * (number % 5) + "grün 1-2 é\n" * (number % 3))

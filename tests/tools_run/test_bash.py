@@ -521,6 +521,7 @@ except ToolError as error:
 
 
 class AsciiHosts(unittest.TestCase):
+    @full_size
     def test_a_command_keeps_its_letters_and_a_file_tool_names_the_way_out(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             shown = subprocess.run(
@@ -538,6 +539,7 @@ class AsciiHosts(unittest.TestCase):
 
 
 class ForkedHosts(unittest.TestCase):
+    @full_size
     def test_a_fork_runs_commands_of_its_own_without_a_complaint(self) -> None:
         script = (
             "import os\n"

@@ -60,6 +60,7 @@ class OnDisk(WorkspaceTestCase):
         )
         return done.stdout
 
+    @full_size
     def test_no_protected_name_is_made_or_changed_whatever_it_is(self) -> None:
         places = [
             *sorted(PROTECTED_FILES),
@@ -179,6 +180,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertIn("can rename an existing folder", " ".join(result["notes"]))
         self.assertEqual(self.confined("mv moved again && cat again/f")["stdout"], "x")
 
+    @full_size
     def test_hidden_files_cannot_be_read_in_any_way(self) -> None:
         (self.workspace / "secrets/deep").mkdir(parents=True)
         for name in (".env", "secrets/key", "secrets/deep/k2"):

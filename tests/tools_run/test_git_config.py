@@ -13,7 +13,7 @@ from typing import Any
 from openagentic_sdk.kernel.tool import Services, ToolContext
 from openagentic_sdk.tools.shell.file_policy import CommandRules
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
-from tests.size import full_size_but
+from tests.size import full_size, full_size_but
 
 from .support import WorkspaceTestCase, close_run
 from .test_file_policy import Rules
@@ -102,6 +102,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         self.assertIn("git's hooks were disabled", notes)
         self.assertIn("git ignored these settings of a repository here: alias.mine, core.", notes)
 
+    @full_size
     def test_runs_nothing_of_another_repository_in_the_workspace_however_it_is_named(self) -> None:
         (self.workspace / "v").mkdir()
         for name in (".git", "f", ".gitattributes"):
@@ -129,6 +130,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
     def test_says_nothing_about_hooks_where_nothing_was_changed(self) -> None:
         self.assertNotIn("hooks", " ".join(self.bash("git status; ls")["notes"]))
 
+    @full_size
     def test_runs_them_when_the_project_is_trusted(self) -> None:
         result = self.bash(LINE.replace("git add f g", "git add f"), sandbox="off", trusts_git=True)
         ran = set(os.listdir(self.ran))

@@ -161,6 +161,7 @@ class Confined(WorkspaceTestCase):
         self.assert_kept_away(result, ".mcp.json", ".envrc")
         self.assertTrue((self.workspace / ".github/CODEOWNERS").exists())
 
+    @full_size
     def test_there_is_no_network_unless_allowed(self) -> None:
         command = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('connected')\""
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -168,6 +169,7 @@ class Confined(WorkspaceTestCase):
             self.assertNotIn("connected", self.confined(command)["stdout"])
             self.assertIn("connected", self.confined(command, sandbox_network=True)["stdout"])
 
+    @full_size
     def test_no_socket_leads_to_another_program(self) -> None:
         with tempfile.TemporaryDirectory() as elsewhere:
             named, datagrams = os.path.join(elsewhere, "s"), os.path.join(elsewhere, "d")
@@ -204,6 +206,7 @@ class Confined(WorkspaceTestCase):
                         result = self.confined(f"{sys.executable} -W ignore try.py", **settings)
                         self.assertEqual((result["stdout"], result["stderr"]), ("pair b'x'\n", ""))
 
+    @full_size
     def test_local_sockets_of_the_workspace_work_once_they_are_allowed(self) -> None:
         script = "\n".join(
             (
@@ -320,6 +323,7 @@ class Confined(WorkspaceTestCase):
         close_run(self.ctx)
         self.assertFalse(Path("/etc/x").exists() or (self.workspace / ".git").exists())
 
+    @full_size
     def test_several_at_once_do_not_trip_over_each_other(self) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
@@ -524,6 +528,7 @@ class Effects(WorkspaceTestCase):
         self.assertEqual(result["stdout"], "x\n")
         self.assertFalse((self.workspace.parent / "outside").exists())
 
+    @full_size
     def test_the_bytecode_of_a_command_is_removed_when_it_ends(self) -> None:
         result = self.bash('python3 -c "import json"; ls "$PYTHONPYCACHEPREFIX"', bash_effects="commit")
         self.assertNotEqual(result["stdout"], "")

@@ -11,6 +11,7 @@ from openagentic_sdk.errors import StorageError
 from openagentic_sdk.events import Event, ToolStarted
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.folds.view import KeptView
+from tests.size import full_size
 
 from .test_flow import FlowCase
 
@@ -102,6 +103,7 @@ class Batches(FlowCase):
         self.assertEqual(await self.count(hooks=hooks), STEPS)
         self.assertEqual(found, [True] * STEPS)
 
+    @full_size
     async def test_a_store_that_refuses_leaves_a_log_that_continues_where_it_ended(self) -> None:
         self.assertEqual(await self.count(), STEPS)
         for refused in range(3, len(self.watched.batches)):

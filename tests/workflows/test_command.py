@@ -14,6 +14,7 @@ from openagentic_sdk.events import PartState, Result, SystemInit, ToolResult, To
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.parts.workflows.progress import WorkflowProgress
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import full_size
 
 from ..cli.test_main import CommandCase
 from ..guards.source import ROOT
@@ -121,6 +122,7 @@ class WorkflowCommand(CommandCase):
         code, _, err = self.run_flow("review", "--session", "r")  # now they are stored, and need not be repeated
         self.assertEqual(code, WAITING, err)
 
+    @full_size
     def test_a_workflow_runs_waits_is_answered_fails_is_retried_and_ends(self) -> None:
         code, out, err = self.run_flow("review", "repository=/srv", "most=2", "--session", "r")
         self.assertEqual(code, WAITING, err)

@@ -259,6 +259,7 @@ class LintTest(unittest.TestCase):
                 self.assertEqual([finding.kind for finding in check_source(source).findings], ["unreadable"])
         self.assertEqual(check_source(b"").findings, ())
 
+    @full_size
     def test_tables_of_a_long_file_are_left_out_and_findings_keep_their_places(self) -> None:
         row, words = "'é'" + ", None" * 20 + f"{', -1' * 10}  # x", "'b', " * 99
         rows = f"[{', '.join([f'({10**90}, 2)'] * 60)}]\n"
