@@ -124,7 +124,7 @@ class AgentClient:
         self._turns.take_back()
 
     def set_model(self, model: str) -> None:
-        """Use another model from the next step on, or another provider's (`openai:gpt-4o`) from the next turn.
+        """Use another model from the next step on, or another provider's (`openai:gpt-4o`) from the next turn on.
 
         Raises `OptionsError` for an invalid name; nothing has changed then.
         """

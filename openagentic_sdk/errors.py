@@ -529,7 +529,7 @@ class MissingServiceError(OpenAgentSdkError, LookupError):
 
 
 class PartError(OpenAgentSdkError):
-    """The caller's own part `part` failed in `seam`, or returned an invalid value there; `problem` describes which."""
+    """The caller's own part `part` failed in `seam`, or returned an invalid value there; `problem` gives the details."""
 
     def __init__(self, part: str, seam: str, problem: str) -> None:
         super().__init__(

@@ -308,12 +308,12 @@ class Flow:
         limit: int | None = None,
         return_exceptions: bool = False,
     ) -> Awaitable[list[R]]:
-        """`gather` the results of calling the function with each item."""
+        """Call the function with each item, and `gather` the results."""
         return self.gather((function(item) for item in items), limit=limit, return_exceptions=return_exceptions)
 
     def first(self, *works: Awaitable[Any]) -> Awaitable[tuple[int, Any]]:
-        """Wait for the first of steps and coroutines to end, and cancel the others; return its position, from 0, and its
-        value.
+        """Wait until the first of these steps and coroutines ends, and cancel the others; return its position, from 0, and
+        its value.
 
         Raises its error if it failed, and `WorkflowError` if there is nothing to wait for.
         """

@@ -35,7 +35,7 @@ class Asker:
 
     async def __call__(self, question: UserQuestion) -> str:
         """Return the answer; a typed number selects that choice. The answer is empty, which allows nothing, after an empty
-        line, and at end of input if the question cannot stay open.
+        line, and at end of input if the question cannot stay open; after three unclear answers it is a refusal or empty.
         """
         async with self._turn:
             text = f"{show_question(question)}\n  answer: "
@@ -62,7 +62,7 @@ class Asker:
 
 
 def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
-    """Ask the person at the terminal; return None at end of input. A bare Enter is not an answer."""
+    """Ask the person at the terminal until the answer is yes or no; return None at end of input."""
     screen.line(question)
     answer = ""
     while answer not in ("y", "yes", "n", "no"):

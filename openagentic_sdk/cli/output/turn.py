@@ -204,7 +204,7 @@ class Turn:
             self._tick()
 
     def say_how_to_go_on(self, store_flag: str = "") -> None:
-        """After a stop, print the command that resumes the session to stderr."""
+        """After a stop, print to stderr the command that resumes the session."""
         was_stopped = self.stopped_by is not None and self._is_unfinished
         if self._turns.session_id is not None and (was_stopped or self._result is None):
             stopped = f"Stopped by {signal.Signals(self.stopped_by).name}. " if self.stopped_by is not None else ""
@@ -233,7 +233,7 @@ class Turn:
 
 
 def exit_code(result: Result | None) -> int:
-    """The exit code: 0 for a run that ended with a complete answer, 130 for an interrupted one, 1 for any other."""
+    """The exit code: 0 for a run that ended with a complete answer, 130 for an interrupted or suspended one, else 1."""
     if result is None:
         return FAILED
     if result.cut_by is not None:

@@ -29,7 +29,7 @@ class Here:
     home: McpHome
 
     def configured(self) -> ConfiguredServers:
-        """The state of each server in files."""
+        """The servers named in files, with the state of each."""
         return self.home.configured(self.project)
 
     def find(self, name: str) -> Configured:

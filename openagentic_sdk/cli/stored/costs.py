@@ -99,7 +99,7 @@ def with_subagents(rows: list[SessionSummary], ids: set[str]) -> list[SessionSum
 
 
 def report_json(report: CostReport) -> dict[str, Any]:
-    """A report as JSON; `cost_usd` is null if a price is unknown, `known_cost_usd` the sum of the others."""
+    """A report as JSON; `cost_usd` is null if a price is unknown, `known_cost_usd` is the sum of the known costs."""
 
     def row(costs: Costs) -> dict[str, Any]:
         return {**asdict(costs), "cost_usd": costs.cost_usd, "share": _share(costs, report.total)}
