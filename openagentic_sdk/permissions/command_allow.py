@@ -15,7 +15,7 @@ from ..ground.disk import walk
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.system import user_home
-from .compound import read_compound
+from .compound import may_move, read_compound
 from .hold.programs import BUILT_IN
 from .hold.reach import Reach, first_met, link_out, unsafe_entry
 from .hold.repository import is_plain_repository
@@ -107,13 +107,9 @@ def _plain_form(subject: Subject) -> CommandLine | None:
     """A compound line rewritten as one that lists all of its commands; None if it could run anything else."""
     workspace, text = subject.workspace, subject.command or ""
     variables = {} if workspace.confined else {"HOME": user_home()}
-    if not _MOVES.search(_QUOTES.sub("", text)):
+    if not may_move(text):
         variables["PWD"] = workspace.cwd
     return read_compound(text, variables)
-
-
-_QUOTES = regex(r"[\"'\\]")
-_MOVES = regex(r"\b(?:cd|pushd|popd|dirs)\b")
 
 
 def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:

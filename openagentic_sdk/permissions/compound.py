@@ -72,7 +72,12 @@ _VALUE_OF_ENVIRONMENT = regex(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})", re
 _TESTS_TEXTS = frozenset({"[", "[[", "test"})
 # Programs that only print or compare the output of a command.
 _TAKE_TEXTS = _TESTS_TEXTS | {"echo"}
-# Represents a pipe that a command of the line fills.
+_LEAVE_INPUT = PRINT_WORDS | _TESTS_TEXTS | {"break", "continue", "exit", "false", "true"}
+_QUOTES = regex(r"[\"'\\]")
+_MOVES = regex(r"\b(?:cd|pushd|popd|dirs)\b")
+# The command that runs another one for each name.
+_EACH = "xargs -n1"
+# Represents a pipe that a command of the line, or the shell with an input text, fills.
 _PIPE = "/dev/null"
 _MAX_BRACED = 64
 _MAX_NESTED = 20
@@ -198,7 +203,10 @@ class _CompoundReader:
                 if self.text.startswith("(", self.at):
                     raise _Refused  # arithmetic, which evaluates the values of variables as code
                 self.commands_until(frozenset({")"}))
-        self.at = _matched(_HARMLESS_REDIRECTS.match(self.text, self.at)).end()
+        redirects = _matched(_HARMLESS_REDIRECTS.match(self.text, self.at))
+        self.at = redirects.end()
+        if "&1" in redirects[0]:
+            self.add("true")  # so that no single command prints all of the output, which may contain error texts
         if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
             raise _Refused
 
@@ -296,6 +304,8 @@ class _CompoundReader:
         for value in values:
             self.at, self.values[name] = body, value
             self.commands_until(frozenset({"done"}))
+        if any(value.is_glob or value.is_unknown for value in values):
+            self.refuse_moves(body)
         del self.values[name]
 
     def read_lines(self) -> None:
@@ -315,13 +325,25 @@ class _CompoundReader:
         self.skip(newlines=True)
         if self.next_word() != "do":
             raise _Refused
-        self.values[words[1]] = _LoopValue("x", is_unknown=True, source=self.source)
+        body, before, listing = self.at, len(self.commands), self.source
+        self.values[words[1]] = _LoopValue("x", is_unknown=True, source=listing)
         self.commands_until(frozenset({"done"}))
+        self.refuse_moves(body)
+        # A command in the loop could also read the names, and leave the rest of one to be read.
+        if listing and not all(_leaves_input(each, listing) for each in self.commands[before:]):
+            raise _Refused
         del self.values[words[1]]
         source = _SOURCE.match(self.text, self.at)
         if source is not None:
+            if listing:
+                raise _Refused  # the names are read from this file instead
             self.at = source.end()
             self.add(f"cat < {self.next_word()}")
+
+    def refuse_moves(self, body: int) -> None:
+        """Refuse a loop that is read once and repeats in another folder."""
+        if may_move(self.text[body : self.at]):
+            raise _Refused
 
     def simple(self) -> None:
         """Read one simple command, as written except for its variables."""
@@ -335,7 +357,7 @@ class _CompoundReader:
                     raise _Refused
                 self.skip_input_text()
                 is_fed = True
-                pieces.append(" ")
+                pieces.append(f" < {_PIPE} ")
                 continue
             if program and not is_target:
                 stand_ins = self.stand_ins(program)
@@ -456,7 +478,7 @@ class _CompoundReader:
         self.skip(newlines=False)
         if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
             raise _Refused
-        return f"{value.source} | xargs -n1"
+        return f"{value.source} | {_EACH}"
 
     def pipeline(self, text: str) -> str:
         """Read the pipeline of a substitution, which must list files."""
@@ -542,6 +564,24 @@ def _expanded(word: str) -> list[str]:
     if not all(results):
         raise _Refused  # bash drops an empty word
     return results
+
+
+def may_move(text: str) -> bool:
+    """Whether a part of a line may change the folder."""
+    return _MOVES.search(_QUOTES.sub("", text)) is not None
+
+
+def _leaves_input(command: str, listing: str) -> bool:
+    """Whether a pipeline in a loop over the names of a listing surely does not read them: it only prints or tests, or it
+    reads the file with the name and no other.
+    """
+    call = command.removeprefix(f"{listing} | {_EACH} ")
+    line = parse_command(call)
+    if not isinstance(line, CommandLine):
+        return False
+    argv = line.commands[0].argv
+    reads = read_only((*argv, "./a")) if call != command and "-" not in argv else None
+    return argv[0] in _LEAVE_INPUT or (reads is not None and reads.paths == ("./a",))
 
 
 def _may_run_its_input(command: str) -> bool:

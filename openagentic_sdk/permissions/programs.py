@@ -726,7 +726,8 @@ def _run_by_find(words: list[str]) -> list[str] | None:
         return None
     argv = [one for word in call for one in (names if word == "{}" else [word])]
     reads = _read_only(tuple(argv))
-    if reads is None or not set(names).isdisjoint(reads.values):
+    # diff looks in a folder for a file of the same name.
+    if reads is None or reads.follows or call[0] == "diff" or not set(names).isdisjoint(reads.values):
         return None
     # A file's name must not become a pattern or a script.
     if call[0] not in _PRINT_NAMES and [path for path in reads.paths if path in names] != names * call.count("{}"):
@@ -738,7 +739,8 @@ def _run_by_find(words: list[str]) -> list[str] | None:
 _PASS_LINES = frozenset({"head", "sort", "tail", "uniq"})
 _FILTERS = regex(r"-[vEiFw]+")
 _PRINTS = regex(r"-(?:f?print|f?ls|exec|ok)")
-_LINES = regex(r"-(?:\d+|n\d*|[rufbV]+)|\+?\d+")
+_LINES = regex(r"-(?:\d+|n\d+|[rufbV]+)")
+_LINE_COUNT = regex(r"[+-]?\d+")
 _XARGS_OPTION = regex(r"-(?:0|r|0r|r0|[nPL]\d+)|--null|--no-run-if-empty")
 
 
@@ -770,6 +772,10 @@ def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, Simple
         elif is_exact:
             continue
         is_fed = start != at and all(one.operator != "<" for one in command.redirects)
+        # Neither error texts nor the lines of a file are names.
+        is_fed = is_fed and all(
+            one.writes and one.target == "/dev/null" for each in commands[start:at] for one in each.redirects
+        )
         if not is_fed or argv[0] != "find" or (is_exact and start != at - 1) or any(map(_PRINTS.match, argv)):
             continue
         runs = (*words, ";") if is_each else (*words, "{}", "+")
@@ -799,32 +805,45 @@ def _passes_lines(argv: Sequence[str]) -> bool:
     if argv[0] == "grep":  # selects lines, and changes none
         words = [word for word in argv[1:] if not _FILTERS.fullmatch(word)]
         return len(words) == 1 and not words[0].startswith("-")
-    return argv[0] in _PASS_LINES and all(map(_LINES.fullmatch, argv[1:]))
+    words = list(argv[1:])
+    if argv[0] in ("head", "tail") and words[:1] == ["-n"] and all(map(_LINE_COUNT.fullmatch, words[1:2])):
+        del words[:2]
+    return argv[0] in _PASS_LINES and all(map(_LINES.fullmatch, words))
 
 
-# Options with which search programs print only the names of files, and options with which the output is not one name per
-# line: names are terminated by something other than a newline, or more is printed.
-_NAMES_FILES = {"grep": "lL", "egrep": "lL", "fgrep": "lL", "rg": "l"}
-_LIST_LONG = ("--files-with-matches", "--files-without-match", "--files")
-_NO_LINES = regex(r"-[a-zA-Z]*[Z0].*|--(?:null|json|color|colour|heading|vimgrep|stats|type-list|passthru).*")
-# Without `a`, which lists the folder above.
-_PLAIN_LS = regex(r"-[1AtrS]+")
+# The options with which a program only lists files, one a line and nothing else; a search does so only with one of these.
+_LISTS = regex(r"-[a-zA-Z]*[lL][a-zA-Z]*|--files(?:-with-matches|-without-match)?")
+_LISTING_OPTIONS = {
+    # Without `a`, which lists the folder above.
+    "ls": regex(r"-[1AtrS]+"),
+    "grep": regex(
+        r"-[EFGHILPahilnrsvwx]+|-[em]|--(?:files-with-matches|files-without-match|recursive|ignore-case|invert-match"
+        r"|word-regexp|line-regexp|extended-regexp|fixed-strings|perl-regexp|no-messages|(?:include|exclude|exclude-dir)(?:=.*)?)"
+    ),
+    "rg": regex(
+        r"-[FPSUilnsuvwx]+|-[egtT]|--(?:files|files-with-matches|files-without-match|hidden|ignore-case|smart-case|word-regexp"
+        r"|fixed-strings|invert-match|multiline|no-ignore|no-ignore-vcs|no-messages|(?:i?glob|max-depth|sortr?|type|type-not)(?:=.*)?)"
+    ),
+    "fd": regex(
+        r"-[HIgipsu]+|-[dEet]|--(?:hidden|no-ignore|glob|case-sensitive|ignore-case|full-path"
+        r"|(?:type|extension|max-depth|min-depth|exclude|changed-within)(?:=.*)?)"
+    ),
+}
+_LISTING_NAMES = {"egrep": "grep", "fgrep": "grep", "fdfind": "fd"}
 
 
 def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
     """A find over the folders in which a call only lists files, one per line: `grep -l`, `rg --files`, `fd`, `ls`; the call
     itself for any other.
     """
-    name, options = argv[0], [word for word in argv[1:] if word.startswith("-")]
-    letters = "".join(word[1:] for word in options if not word.startswith("--"))
-    if name == "ls":
-        lists = all(map(_PLAIN_LS.fullmatch, options))
-    elif name in _NAMES_FILES:
-        lists = not set(letters).isdisjoint(_NAMES_FILES[name]) or not set(options).isdisjoint(_LIST_LONG)
-    else:
-        lists = name in ("fd", "fdfind")
-    reads = _read_only(argv) if lists and not any(map(_NO_LINES.fullmatch, options)) else None
-    if reads is None or reads.follows:
+    name = _LISTING_NAMES.get(argv[0], argv[0])
+    known = _LISTING_OPTIONS.get(name)
+    words = _sorted_words(argv, READERS[name]) if known is not None else None
+    if known is None or words is None or not all(map(known.fullmatch, words[0])) or "-" in words[1]:
+        return argv
+    reads = _read_only(argv) if name in ("ls", "fd") or any(map(_LISTS.fullmatch, words[0])) else None
+    # A path that find would take for part of its expression.
+    if reads is None or reads.follows or any(path.startswith(("-", "(", "!", ",")) for path in reads.paths):
         return argv
     # A wildcard expands to names in its folder, and names that ls prints without their folder are looked up here.
     folders = [posixpath.dirname(path) or "." if IS_GLOB.search(path) else path for path in reads.paths]

@@ -347,9 +347,11 @@ class HostileNames(WorkspaceTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.root = self.outside / "clean"
-        for folder in ("src", "sub", "g/[a]", "x(y)"):
-            (self.root / folder).mkdir(parents=True)
-        for name in ("src/a.py", "m.py", "g/[a]/f.py", "x(y)/b"):
+        self.fill("src/a.py", "sub/b.py", "m.py")
+
+    def fill(self, *names: str) -> None:
+        for name in names:
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text("x\n", encoding="utf-8")
 
     def check(self, *rows: tuple[str, str]) -> None:
@@ -365,9 +367,67 @@ class HostileNames(WorkspaceTestCase):
             ("ask", 'for f in $(ls -a src); do grep -r x "$f"; done'),
             ("ask", 'ls -a src | while read -r f; do grep -r x "$f"; done'),
             ("allow", "ls -A src | xargs grep -r x"),
+            # Numbers, matching lines, help.
+            ("ask", "rg -l -c x m.py | xargs cat"),
+            ("ask", "grep -cl x m.py | xargs cat"),
+            ("ask", "grep -el m.py | xargs cat"),
+            ("ask", "grep -e -l m.py | xargs cat"),
+            ("ask", "rg -lh x src | xargs cat"),
+            ("ask", "fd -a x | xargs cat"),
+            ("ask", "grep -l x - m.py | xargs cat"),
+            ("allow", "grep -rl -e x --include=*.py src | xargs cat"),
+            ("allow", "rg -l -g '*.py' x src | xargs cat"),
+            ("allow", "cat $(rg --files src)"),
+            # An operand, which names a file of lines.
+            ("ask", "find src -type f | uniq 5 | xargs cat"),
+            ("ask", "find src -type f | sort -u 5 | xargs cat"),
+            ("ask", "find src -type f | sort -n 5 | xargs cat"),
+            ("ask", "find src -type f | tail +5 | xargs cat"),
+            ("allow", "find src -type f | sort -u | tail -n +1 | head -n 5 | xargs cat"),
+            # Error texts, and other inputs.
+            ("ask", "find src nofile 2>&1 | xargs cat"),
+            ("ask", "find src nofile 2>&1 | head -3 | xargs cat"),
+            ("ask", "find src nofile 2>/dev/stdout | xargs cat"),
+            ("ask", "{ find src nofile; } 2>&1 | xargs cat"),
+            ("ask", "cat $(find src nofile 2>&1)"),
+            ("ask", "cat $({ find src nofile; } 2>&1)"),
+            ("ask", "cat $(grep -l x src/a.py nofile 2>&1)"),
+            ("ask", 'find src nofile 2>&1 | while read -r f; do cat "$f"; done'),
+            ("ask", "find src | head < m.py | xargs cat"),
+            ("ask", "find src | head <<< /etc/passwd | xargs cat"),
+            ("ask", "find src | sort <<'E' | xargs cat\n/etc/passwd\nE"),
+            ("ask", 'find src | head <<< /etc/passwd | while read -r f; do cat "$f"; done'),
+            ("ask", 'find src | while read -r f; do cat "$f"; done < m.py'),
+            ("ask", 'find src | while read -r f; do head -c 5; cat "$f"; done'),
+            ("ask", 'find src | while read -r f; do head -c 5 - "$f"; done'),
+            ("ask", 'find src | while read -r f; do head -c 5 /dev/stdin "$f"; done'),
+            ("ask", 'find src | while read -r f; do head -c 5 | cat "$f"; done'),
+            ("ask", 'find src | while read -r f; do echo "$(head -c 5)"; cat "$f"; done'),
+            ("allow", 'find src 2>/dev/null | while read -r f; do echo "== $f"; head -c 5 "$f" | wc -c; done'),
+        )
+
+    def test_links_beside_what_a_line_names_are_not_followed(self) -> None:
+        (self.root / "sub/m.py").symlink_to(self.outside / "outside.txt")
+        (self.root / "sub/src").symlink_to(self.outside)
+        self.check(
+            ("ask", "find . -maxdepth 1 -type f -exec grep -R x sub {} \\;"),
+            ("ask", "find . -maxdepth 1 -name sub -exec grep -R x {} \\;"),
+            ("ask", "find . -maxdepth 1 -type f -exec diff -r {} sub \\;"),
+            ("ask", "find . -maxdepth 1 -type f -exec diff {} sub \\;"),
+            ("ask", "find . -maxdepth 1 -name m.py -o -name sub -exec diff {} + "),
+            ("ask", "find . -maxdepth 1 -type f | xargs grep -R x sub"),
+            ("ask", "find src -type f | xargs -I{} grep -R x sub {}"),
+            # The names belong to another folder.
+            ("ask", 'find . -name a.py | while read -r f; do cd sub; cat "$f"; done'),
+            ("ask", 'for f in $(find . -name a.py); do cat "$f"; cd sub; done'),
+            ("ask", "for f in $(find . -name a.py); do if true; then c'd' sub; fi; cat \"$f\"; done"),
+            ("ask", "while read -r f; do cat m.py; cd sub; done < src/a.py"),
+            ("ask", "for f in s*; do cat m.py; cd sub; done"),
+            ("allow", 'cd src && for f in $(find . -name a.py); do cat "$f"; done'),
         )
 
     def test_the_shell_expands_the_words_of_an_output_and_xargs_does_not(self) -> None:
+        self.fill("g/[a]/f.py", "x(y)/b")
         (self.root / "g/a").symlink_to(self.outside)
         self.check(
             ("ask", "cat $(find g -type f)"),
