@@ -292,7 +292,7 @@ class FleetLimits(_SetLimits):
 
 
 class Rates(_SetLimits):
-    """The token buckets of one database, by the name of the key."""
+    """The rate limits in one database: a token bucket for each key, by its name."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables, "SELECT name FROM openagentic_rates")
@@ -313,7 +313,7 @@ class Rates(_SetLimits):
         return name in self._recent_names()
 
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
-        """Limit a key; None means no limit. Raises `OptionsError`."""
+        """Limit the rates of a key; None means no limit. Raises `OptionsError`."""
         for limit in (requests_per_minute, tokens_per_minute):
             if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
                 raise OptionsError(f"a rate is a number above 0, or None, not {limit!r:.100}")

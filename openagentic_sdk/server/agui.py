@@ -436,7 +436,7 @@ def _usage(provider: str, model: str, raw_usage: Mapping[str, Any]) -> Json:
 
 
 def conversation(events: Iterable[Event]) -> list[Json]:
-    """The messages of a thread, as a client that has followed all of its runs has them."""
+    """The messages of a thread that a client has received if it followed all of the thread's runs."""
     messages: dict[str, Json] = {}
     fold = RunEvents("", "")
     for event in events:

@@ -131,7 +131,7 @@ class HttpCall:
             raise RequestRefusedError(415, "the body must not be compressed")
 
     async def json(self, *, may_be_empty: bool = False) -> Any:
-        """Return the body as JSON. Raises `RequestRefusedError`: 413 if it is too large, 400 for invalid JSON."""
+        """Read the body as JSON. Raises `RequestRefusedError`: 413 if too large, 415 if it has no type, 400 if malformed."""
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
             raise RequestRefusedError(400, "Content-Length is not a number")

@@ -38,8 +38,9 @@ MAX_REQUESTS = 1000
 
 
 class HttpConnection(asyncio.Protocol):
-    """One TCP connection. `app` is called once per request; `everyone` contains the server's open connections, of which
-    there are at most `max_connections`.
+    """One TCP connection. `app` is called once per request; `everyone` contains the server's open connections.
+
+    If there are already `max_connections` of them, this one is refused.
     """
 
     def __init__(self, app: App, everyone: set[HttpConnection], max_connections: int) -> None:

@@ -528,7 +528,7 @@ class Desk(Shelf):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Start a run and wait until its prompt is stored."""
+        """Start a run and wait until its prompt is stored or, without a prompt, until it has begun. Raises like `start`."""
         agent = options.session_metadata[AGENT_KEY]
         if prompt is not None:
             prompt = replace(prompt, names_files=self.agents[agent].client_files)

@@ -241,7 +241,7 @@ async def _answer_http(
 async def _stream_call(
     stream: EventStream, face: Face, who: Principal, request_id: str | int, params: Mapping[str, Any]
 ) -> None:
-    """Stream a call's progress and its result; if the client disconnects, only the wait ends and the run continues."""
+    """Stream a call's progress and its result. A disconnection ends the wait; for the run, see `Caller.can_cancel`."""
     # Progress, comments and the result are sent by different tasks: none may begin inside another's event.
     turn = asyncio.Lock()
 

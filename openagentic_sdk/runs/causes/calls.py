@@ -170,5 +170,5 @@ def _forbidding(decision: PermissionDecision) -> tuple[str, ...]:
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:
-    """Where the exception of a call was raised, and what caused it; empty if unknown."""
+    """The place at which a call's exception was raised, and its cause; empty if unknown."""
     return tuple(map(short, read_traceback(str((event.meta or {}).get("traceback") or ""))))

@@ -61,7 +61,7 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
         plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved or "")]
         return None if plain[0] == plain[1] else _refused(path, "is open in the person's editor with unsaved changes")
 
-    # The hook's own timeouts expire before this one; a failing hook blocks the edit too.
+    # The timeouts inside the hook expire before this one; a failing hook blocks the edit, too.
     return HookMatcher("editor", "Edit|MultiEdit|NotebookEdit|Write", look, timeout_s=2 * wait_s + 60, fail_closed=True)
 
 

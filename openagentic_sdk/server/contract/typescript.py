@@ -24,7 +24,7 @@ _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean"
 
 
 def typescript() -> str:
-    """The source of the whole module."""
+    """The contract as the source of a TypeScript module."""
     document = openapi()
     lines = [_HEAD.format(version=document["info"]["version"])]
     for name, schema in schemas().items():

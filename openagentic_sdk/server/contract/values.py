@@ -49,7 +49,7 @@ class RefusalReason:
 
 @frozen
 class Refusal:
-    """Why a request was refused: `code` is for programs and never changes, `message` is for people."""
+    """The reason why a request was refused: `code` is for programs and never changes, `message` is for people."""
 
     error: RefusalReason
 

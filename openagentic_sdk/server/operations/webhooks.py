@@ -98,7 +98,7 @@ class Webhooks:
         self._again: set[str] = set()
 
     async def start(self) -> None:
-        """Deliver the messages that an earlier process left undelivered."""
+        """Start delivering the messages that an earlier process left undelivered."""
         rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:
