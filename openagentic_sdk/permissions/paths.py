@@ -41,7 +41,7 @@ _SPECIAL = regex(r"[*?\[\]]")
 class Places:
     """Every name of one file: the absolute path as written, the target of each link on the way, and the final target.
 
-    `problem` is set if the path cannot be followed (a loop of links, a NUL): then nothing permits it.
+    `problem` is set if the path cannot be followed (a loop of links, a NUL, too long): then nothing permits it.
     """
 
     written: str

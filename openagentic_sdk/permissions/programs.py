@@ -289,7 +289,7 @@ def _client_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     name = base_name(argv[0])
     if len(argv) == 2 and argv[1] in ("--version", "-V", "--help", "-l", "--list"):
         return None
-    return f"{name} runs the commands of its input and arguments, which may be the shell's"
+    return f"{name} runs the commands of its input and arguments, which may be shell commands"
 
 
 # sqlite3 features that run commands or access other files than the database: dot commands, some functions and statements.

@@ -297,7 +297,9 @@ class BashTool(BlockingTool):
             return f"this machine cannot provide a copy to try it on: {report.reasons.get('overlay', '')}"
         home = os.path.realpath(user_home())
         return (
-            "the home folder is the workspace, so it was not tried" if is_within(home, os.path.realpath(cwd)) else None
+            "the workspace contains the home folder, so it was not tried"
+            if is_within(home, os.path.realpath(cwd))
+            else None
         )
 
     def try_out(

@@ -76,7 +76,7 @@ class ReadTool(Tool):
     labels = LOCAL_FILES
     description = (
         "Read a file. Text comes with line numbers (a number and a tab before each line; they are not part of the file). "
-        "Large files come in windows: use offset and limit to go on where the note says. Images and PDFs are shown as "
+        "Large files come in windows: use offset and limit to continue where the note says. Images and PDFs are shown as "
         "they are, notebooks as cells. Also accepts 'blob:<sha256>' for a stored output. For folders use Glob."
     )
     input_schema = object_schema(

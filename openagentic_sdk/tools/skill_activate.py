@@ -47,7 +47,7 @@ class SkillActivateTool(SkillTool):
     labels = OWN_SESSION
     description = (
         "Activate a skill: its instructions come to you in a message and are in force from then on, until SkillDeactivate. "
-        "Arguments, if the skill takes any, are given beside them."
+        "Arguments, if the skill accepts any, come with them."
     )
     input_schema = one_skill_schema({"arguments": string("What the skill is to be applied to.")})
     effect = "idempotent"

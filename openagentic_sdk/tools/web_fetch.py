@@ -58,7 +58,7 @@ class WebFetchTool(FetchingTool):
     )
     input_schema = object_schema(
         {
-            "url": string("The address, whole, with http:// or https://.", minLength=1),
+            "url": string("The complete address, with http:// or https://.", minLength=1),
             "format": {
                 "enum": ["markdown", "raw"],
                 "description": "`raw` leaves HTML as it is; `markdown` when left out.",

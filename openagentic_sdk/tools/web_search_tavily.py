@@ -37,7 +37,7 @@ class WebSearchTool(FetchingTool):
 
     name = "WebSearch"
     labels = ToolLabels(control=(), sink=True)
-    description = "Search the web. Returns titles, addresses and excerpts; use WebFetch to read a page whole."
+    description = "Search the web. Returns titles, addresses and excerpts; use WebFetch to read a whole page."
     input_schema = object_schema(
         {
             "query": string("What to search for.", minLength=1, maxLength=2000),

@@ -39,7 +39,7 @@ class WriteTool(Tool):
     name = "Write"
     labels = LOCAL_FILES
     description = (
-        "Create a file with this content; folders that are missing are made. Replaces an existing file only with "
+        "Create a file with this content; missing folders are created. Replaces an existing file only with "
         "overwrite=true, and not when it changed since you read it. To change parts of a file use Edit."
     )
     input_schema = object_schema(

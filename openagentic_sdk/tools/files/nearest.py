@@ -31,7 +31,7 @@ def explain_missing(text: str, old: str) -> str:
             f"(spaces, tabs and ends made visible): {_visible(lines[start : start + len(old_lines)])}"
         )
     if old.casefold() in text.casefold():
-        return "It is there with other upper and lower case: copy it exactly"
+        return "It occurs with different upper and lower case: copy it exactly"
     from difflib import SequenceMatcher
 
     best, ratio = 0, 0.0
@@ -43,9 +43,9 @@ def explain_missing(text: str, old: str) -> str:
         if matcher.quick_ratio() > ratio and (new_ratio := matcher.ratio()) > ratio:
             best, ratio = start, new_ratio
     if ratio < MIN_RATIO:
-        return "Nothing in it looks alike: Read the file again"
+        return "Nothing in it is similar: Read the file again"
     end = best + min(len(old_lines), MAX_SHOWN_LINES)
-    return f"The nearest text is at line {best + 1} ({ratio:.0%} alike): {_visible(lines[best:end])}"
+    return f"The nearest text is at line {best + 1} ({ratio:.0%} similar): {_visible(lines[best:end])}"
 
 
 def _same_but_spaces(lines: list[str], old_lines: list[str]) -> int | None:

@@ -39,7 +39,8 @@ class ResolvedPath:
 def resolve_path(path: str, cwd: str) -> ResolvedPath:
     """Resolve `path` in the folder `cwd`. `~` alone and a leading `~/` are the home folder; nothing else is expanded.
 
-    Raises `ToolError` for an empty path, one that no file can have, and an ambiguous one, whose `..` follows a link.
+    Raises `ToolError` for an empty path, one that no file can have, a loop of links, and an ambiguous path, whose `..`
+    follows a link.
     """
     if not path or not can_name_a_file(path):
         encoding = sys.getfilesystemencoding()

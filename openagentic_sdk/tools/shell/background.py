@@ -220,7 +220,7 @@ def command_folder(ctx: ToolContext) -> CommandFolder:
     return run_shells(ctx).folder if ctx.session_id is None else CommandFolder()
 
 
-_SHELL_ID = string("What Bash returned as `shell_id`.")
+_SHELL_ID = string("The `shell_id` that Bash returned.")
 
 
 class _ShellTool(BlockingTool):

@@ -658,7 +658,7 @@ def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Send a signal to a process that may have ended, or changed its user, meanwhile."""
+    """Send a signal to a process, which may have ended or changed its user by now."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):

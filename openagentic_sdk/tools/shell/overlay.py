@@ -106,7 +106,7 @@ def _folder_effects(
 def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
     """Whether something else has changed an absolute path in `folder` since that time, to a state other than the command's.
 
-    Making or removing a hard link to the same file counts: the kernel keeps one time for both.
+    Making or removing a hard link to the same file counts: the kernel keeps one time for all its names.
     """
     now = _status(path)
     # The time of the last change of state, which no program can set, unlike that of modification.
@@ -193,7 +193,7 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
     # First, because a file may have taken the place of a folder.
     for effect in (effect for effect in effects if effect.kind == "deleted"):
         with _place(real, effect.path) as target:
-            # Of a link to a folder, the link is deleted and not what it leads to.
+            # If it is a link to a folder, the link is deleted, not the folder.
             if os.path.isdir(target) and not os.path.islink(target):
                 remove_tree(target, ignore_errors=False)
             elif os.path.lexists(target):

@@ -107,7 +107,7 @@ def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protect
 
 @cache
 def program_places() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The locations of this package, of installed packages, of the running interpreter, and of its other imports."""
+    """The places of installed code (this package, others, the interpreter), Python's prefixes, and other import folders."""
     prefixes = {os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)} - {"/"}
     own = os.path.realpath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2))
     code, others = {own, os.path.realpath(sys.executable)}, set[str]()

@@ -53,10 +53,10 @@ _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", 
 
 @frozen
 class SandboxReport:
-    """The rungs that work here, best first. `reasons` explains for each other rung why it does not.
+    """The kinds of sandbox ("rungs") that work on this machine. `reasons` explains for each other one why it does not.
 
-    `sees_environments`: in the best rung a command can still read the environment of this user's other processes;
-    `hides_abstract_sockets`: sockets without a file are unreachable even with network access.
+    `sees_environments` is true if in the best one a command can still read the environment of this user's other processes,
+    `hides_abstract_sockets` if sockets without a file are unreachable even with network access.
     """
 
     namespaces: bool
@@ -314,8 +314,8 @@ def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
 
 @contextmanager
 def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator[list[str]]:
-    """During the block, keep `PLACEHOLDERS` in existence at the tops of the workspace; yield those that could be created or
-    exist.
+    """During the block, keep the folders of `PLACEHOLDERS`, except `left_out`, in existence at the tops of the workspace;
+    yield those that exist.
 
     A read-only mount needs a mount point, and the command could create a missing folder (the hole of CVE-2026-25725).
     Afterwards an empty placeholder is removed, once no command of any session uses it.

@@ -318,7 +318,7 @@ class BashSandbox:
 def _guarded_in_place(
     stack: ExitStack, roots: tuple[str, ...], policy: FilePolicy, is_mounted: bool, dropped: list[str]
 ) -> list[str]:
-    """The paths that a command that writes in place may only read: protected ones that exist, and placeholders for others.
+    """Create placeholders for missing protected folders; return the paths that a command that writes in place may only read.
 
     Protected entries that appear elsewhere meanwhile are set aside when the stack is closed, and named in `dropped`.
     """
@@ -405,7 +405,7 @@ def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
         f"the command's changes to {path} were discarded: {why}" for path, why in [*refused.items()][:MAX_REFUSALS]
     ]
     remaining = len(refused) - len(notes)
-    return [*notes, f"so was what it did to {remaining} other such paths"] if remaining > 0 else notes
+    return [*notes, f"its changes to {remaining} more such paths were discarded, too"] if remaining > 0 else notes
 
 
 def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -435,7 +435,7 @@ _mounting = threading.Lock()
 
 
 def _caches(stack: ExitStack, layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Overlays over this user's caches: writes of commands belong to the run, and are removed with it.
+    """Create overlays over this user's caches: writes of commands belong to the run, and are removed with it.
 
     Commands of a run that follow each other share their layers. One that starts while another runs gets layers of its own:
     a mount clears the working folder, so mounts of others with the same one fail, or lose writes (overlayfs.rst).
@@ -467,7 +467,7 @@ def _missing_caches() -> dict[str, str]:
 
 @cache
 def _takes_overlay(root: str) -> bool:
-    """Whether a folder can be copied by an overlay: not above the copy itself, and without other file systems in it."""
+    """Whether an overlay can copy a folder, which must contain neither the copy itself nor other file systems."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             places = [line.split()[4] for line in file]
@@ -491,7 +491,7 @@ def _readonly_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> 
 
 
 def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
-    """The parents of these paths in the workspace: mounted folders cannot be renamed, which would remove their contents."""
+    """The parents of these paths in the workspace: as mounts they cannot be renamed, which would move the paths away."""
     parents: dict[str, None] = {}
     for root in roots:
         for path in paths:
