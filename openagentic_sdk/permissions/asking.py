@@ -35,8 +35,8 @@ Approver = Callable[[str, dict[str, Any], dict[str, Any]], Any]
 
 @frozen
 class People:
-    """Those who can answer: a callback, a person, both or nobody; and where the rules that a person wants to keep are
-    saved.
+    """The callback and the person that can answer, if there are any, and the functions that keep and save the rules of an
+    "always" answer.
     """
 
     approver: Approver | None

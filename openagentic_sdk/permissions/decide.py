@@ -77,7 +77,7 @@ _TRYING_MODES: frozenset[str] = frozenset({"default", "acceptEdits", "plan"})
 
 
 def is_left_open(facts: Facts) -> bool:
-    """Whether only the lack of a rule keeps a call from running: no rule, hook or place involved asks or forbids.
+    """Whether only the lack of a rule keeps a call from running: no rule, hook or protected path requires a question.
 
     In mode `plan`, a call that would not be denied in `default` also counts as open.
     """

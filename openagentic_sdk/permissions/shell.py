@@ -116,7 +116,7 @@ class SimpleCommand:
 
 @frozen
 class CommandLine:
-    """A line that was understood."""
+    """A command line that was understood, as simple commands."""
 
     commands: tuple[SimpleCommand, ...]
     in_background: bool = False
@@ -139,7 +139,7 @@ def could_become(wildcard: str, word: str) -> bool:
 
 @frozen
 class NotUnderstood:
-    """A line that was refused, and why."""
+    """A command line that was refused, and the reason."""
 
     reason: str
 

@@ -212,7 +212,7 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
 
 
 def touched_files(folder: str, effects: list[FileEffect]) -> list[str]:
-    """The regular files, including those in deleted folders, that the effects create, change or delete."""
+    """The files and links, including those in deleted folders, that the effects create, change or delete."""
     touched: list[str] = []
     for effect in effects:
         path = os.path.join(os.path.realpath(folder), effect.path)
