@@ -116,7 +116,7 @@ def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], wo
     """The problem with a line whose parts are harmless on their own: their combination, or the folder that an earlier line
     changed to; None if there is none.
     """
-    # Each of these commands is judged by itself, in the folder where the line begins.
+    # Each command of a line is judged by itself, and these combinations would be missed.
     moves = any(cd_words(command.argv) for command, _ in placed)
     if not moves and not workspace.has_moved:
         return None

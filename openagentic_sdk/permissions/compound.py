@@ -66,7 +66,7 @@ _READ_ANY = frozenset({"cat", "cmp", "comm", "diff", "grep", "head", "join", "pa
 # Programs that list files.
 _LIST_FILES = frozenset({"egrep", "fd", "fdfind", "fgrep", "find", "grep", "ls", "rg"})
 _INTEGER = regex(r"-?\d{1,9}")
-# Any expansion in a here-document, and those of variables of the environment.
+# Any expansion in a here-document, and those of environment variables.
 _EXPANDED = regex(r"\$(?:\{[^}]*\}?|[A-Za-z0-9_]+|[@*#?!$(\[-])")
 _VALUE_OF_ENVIRONMENT = regex(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})", re.ASCII)
 _TESTS_TEXTS = frozenset({"[", "[[", "test"})
@@ -329,7 +329,7 @@ class _CompoundReader:
         self.values[words[1]] = _LoopValue("x", is_unknown=True, source=listing)
         self.commands_until(frozenset({"done"}))
         self.refuse_moves(body)
-        # A command in the loop could also read the names, and leave the rest of one to be read.
+        # A command in the loop could read the names, too, and leave only part of one for the loop.
         if listing and not all(_leaves_input(each, listing) for each in self.commands[before:]):
             raise _Refused
         del self.values[words[1]]
@@ -341,7 +341,7 @@ class _CompoundReader:
             self.add(f"cat < {self.next_word()}")
 
     def refuse_moves(self, body: int) -> None:
-        """Refuse a loop that is read once and repeats in another folder."""
+        """Refuse a loop that is read once, but repeats in a different folder: its body, from `body` on, may change it."""
         if may_move(self.text[body : self.at]):
             raise _Refused
 
@@ -567,13 +567,13 @@ def _expanded(word: str) -> list[str]:
 
 
 def may_move(text: str) -> bool:
-    """Whether a part of a line may change the folder."""
+    """Whether part of a line may change the shell's folder."""
     return _MOVES.search(_QUOTES.sub("", text)) is not None
 
 
 def _leaves_input(command: str, listing: str) -> bool:
-    """Whether a pipeline in a loop over the names of a listing surely does not read them: it only prints or tests, or it
-    reads the file with the name and no other.
+    """Whether it is certain that a pipeline in a loop over the names of a listing does not read these names: it only prints
+    or tests, or it reads nothing but the file with the name.
     """
     call = command.removeprefix(f"{listing} | {_EACH} ")
     line = parse_command(call)

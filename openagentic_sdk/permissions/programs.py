@@ -726,7 +726,7 @@ def _run_by_find(words: list[str]) -> list[str] | None:
         return None
     argv = [one for word in call for one in (names if word == "{}" else [word])]
     reads = _read_only(tuple(argv))
-    # diff looks in a folder for a file of the same name.
+    # If one operand is a folder, diff reads the file of the same name in it.
     if reads is None or reads.follows or call[0] == "diff" or not set(names).isdisjoint(reads.values):
         return None
     # A file's name must not become a pattern or a script.
@@ -811,7 +811,7 @@ def _passes_lines(argv: Sequence[str]) -> bool:
     return argv[0] in _PASS_LINES and all(map(_LINES.fullmatch, words))
 
 
-# The options with which a program only lists files, one a line and nothing else; a search does so only with one of these.
+# The options with which a program only lists files, one per line and nothing else; a search needs one of `_LISTS` for that.
 _LISTS = regex(r"-[a-zA-Z]*[lL][a-zA-Z]*|--files(?:-with-matches|-without-match)?")
 _LISTING_OPTIONS = {
     # Without `a`, which lists the folder above.
@@ -842,7 +842,7 @@ def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
     if known is None or words is None or not all(map(known.fullmatch, words[0])) or "-" in words[1]:
         return argv
     reads = _read_only(argv) if name in ("ls", "fd") or any(map(_LISTS.fullmatch, words[0])) else None
-    # A path that find would take for part of its expression.
+    # Nor with a path that find would read as part of its expression.
     if reads is None or reads.follows or any(path.startswith(("-", "(", "!", ",")) for path in reads.paths):
         return argv
     # A wildcard expands to names in its folder, and names that ls prints without their folder are looked up here.

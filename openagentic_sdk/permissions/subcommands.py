@@ -290,7 +290,7 @@ def _may_print_environment(words: Sequence[str]) -> bool:
 
 # The tests for a call that does more than its row describes, by the row's trait.
 _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
-    # A path is one operand of journalctl, a match of a field another.
+    # An operand of journalctl is a match of a field, or the path of a program or device.
     "field_operands": lambda words: any("/" in word and "=" not in word for word in _operands(words)),
     # `kubectl get pods secret/x`: operands of kubectl may name a kind other than the row's.
     "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),

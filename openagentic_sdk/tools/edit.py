@@ -191,7 +191,7 @@ def _apply_one(text: str, change: _Replacement, places: list[int], name: str) ->
         pieces += [text[end:start], change.new]
         end = start + len(change.old)
         moved.append(start + number * growth)
-    # Positions of earlier edits move with every replacement in front of them.
+    # Positions of earlier edits move with every replacement before them.
     shifted = [place + growth * sum(start < place for start in chosen_starts) for place in places]
     return "".join([*pieces, text[end:]]), shifted + moved
 

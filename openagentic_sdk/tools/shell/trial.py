@@ -161,7 +161,7 @@ def shown_places() -> tuple[str, ...]:
     return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
 
 
-# Files and folders that tools for tests and checks create beside what they look at, only to be quicker the next time.
+# Files and folders that tools for tests and checks create beside the files that they examine, only to be faster next time.
 _TOOL_CACHES = frozenset(
     ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".eslintcache", ".stylelintcache")
 )
