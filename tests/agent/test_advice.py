@@ -254,7 +254,7 @@ class Advice(unittest.TestCase):
         with self.assertRaisesRegex(EventLoopError, r"write `await agent\.run\(\.\.\.\)`"):
             asyncio.run(in_a_coroutine())
 
-    def test_a_script_that_is_no_list_is_refused(self) -> None:
+    def test_a_script_that_is_not_a_list_is_refused(self) -> None:
         script: Any
         for script in (None, 3, "Hello.", {"text": "Hello."}):
             with self.assertRaisesRegex(ScriptError, "a script must be a list of turns"):

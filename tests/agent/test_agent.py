@@ -345,7 +345,7 @@ class Messages(IsolatedAsyncioTestCase):
             await agent.run("Hi.", session="s", message_history=first.new_messages())
         assert_closed(self, store_of(agent), "s")
 
-    async def test_a_session_without_anything_to_continue_with_is_no_answer(self) -> None:
+    async def test_a_session_with_nothing_to_continue_is_not_an_answer(self) -> None:
         agent = scripted("Once.")
         await agent.run("Hi.", session="s")
         with self.assertRaisesRegex(OptionsError, "session s has no work left to continue: give a prompt"):
@@ -753,7 +753,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
         result = await clerk.run(deps=Shop(), session="s", answers={question.question_id: "yes"})
         self.assertEqual(result.output, "It is.")
 
-    async def test_true_and_false_answer_an_approval_and_what_is_no_answer_is_refused(self) -> None:
+    async def test_true_and_false_answer_an_approval_and_other_values_are_refused(self) -> None:
         said: tuple[Any, ...] = (None, 1, ["yes"], {"approved": True})
         for given, outcome in ((True, "ok"), (False, "denied")):
             agent = scripted(calling("look_up", order="7"), "Done.", tools=[look_up], needs_approval=["look_up"])
@@ -766,7 +766,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
             result = await agent.run(deps=Shop(), session="s", answers={question.question_id: given})
             self.assertEqual([event.outcome for event in result.events if event.type == "tool.result"], [outcome])
 
-    async def test_an_agent_without_a_name_is_no_tool(self) -> None:
+    async def test_an_agent_without_a_name_is_not_a_tool(self) -> None:
         with self.assertRaisesRegex(OptionsError, "needs a name"):
             scripted().as_tool()
 

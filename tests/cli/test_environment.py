@@ -94,7 +94,7 @@ class OddProcess(unittest.TestCase):
         (self.folder / "script.json").write_text('{"turns": ["Hello."]}')
         self.run_it = ("run", "--store", "memory:", "--script", str(self.folder / "script.json"), "hi")
 
-    def test_a_closed_stdin_or_stderr_is_no_failure_and_a_closed_stdout_is_one_of_what_prints(self) -> None:
+    def test_a_closed_stdin_or_stderr_is_ignored_and_a_closed_stdout_fails_only_if_something_is_printed(self) -> None:
         quiet = ("export", "newest", "-o", str(self.folder / "out.json"), "--store", str(self.folder / "store"))
         self.assertEqual(self.closed(("stdin", "stderr"), *self.run_it), (0, "Hello."))
         with contextlib.redirect_stdout(io.StringIO()):

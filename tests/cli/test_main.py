@@ -947,7 +947,7 @@ class Interrupting(CommandCase):
         self.assertNotIn("secret word", log)
         self.assertEqual(self.command("sessions", "verify", session_id)[0], OK)
 
-    def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
+    def test_a_reader_that_leaves_early_causes_no_traceback(self) -> None:
         script = self.script({"text": "word\n" * 50_000, "deltas": 4_000})
         process = self._start("run", "--script", script, "--cwd", str(self.folder), "x")
         assert process.stdout is not None and process.stderr is not None

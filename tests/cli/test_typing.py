@@ -59,7 +59,7 @@ class LineEditing(unittest.TestCase):
 
 
 class Diffs(unittest.TestCase):
-    def test_only_what_differs_is_shown_also_in_files_that_are_too_big_to_compare(self) -> None:
+    def test_only_differences_are_shown_even_in_files_that_are_too_big_to_compare(self) -> None:
         big = ["same"] * 40_000
         old, new = "\n".join([*big, "a", *big]), "\n".join([*big, "b", *big])
         changed = [row for row in diff_rows(old, new) if row[0] != " "]
@@ -219,7 +219,7 @@ class Boxes(unittest.TestCase):
         self.assertEqual(self.pressed(question, "e", "[enter]", " -l", "[enter]"), ["edit ls -l"])
         self.assertIsInstance(box_for(question), PermissionBox)
 
-    def test_words_that_are_no_answer_stay_in_the_box_and_answer_nothing(self) -> None:
+    def test_words_that_are_not_an_answer_stay_in_the_box_and_answer_nothing(self) -> None:
         question = self.permission(tool_name="Bash", input={"command": "ls"})
         for words in ("why this?", "explain", "sure", "ok", "s", "1", "yes please", "edit"):
             with self.subTest(words):

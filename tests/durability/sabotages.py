@@ -106,14 +106,14 @@ SABOTAGES = (
         "sessions/log/file.py",
         "            if count != size:\n",
         "            if False:\n",
-        (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_continues_when_there_is_room",),
+        (DISK + "test_a_full_disk_rolls_the_batch_back_and_writing_continues_when_there_is_room",),
     ),
     Sabotage(
         "a failed write leaves a partial line",
         "sessions/log/file.py",
         "            cut_log(self._disk, self._fd, self._path, self._end)\n",
         "            pass\n",
-        (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_continues_when_there_is_room",),
+        (DISK + "test_a_full_disk_rolls_the_batch_back_and_writing_continues_when_there_is_room",),
     ),
     Sabotage(
         "the truncation after a failed write may reach the disk after later writes",

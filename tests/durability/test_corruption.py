@@ -115,7 +115,7 @@ class CorruptionTest(SceneTest):
                 lines = [*self.lines[:index], edited, *self.lines[index + 1 :]]
                 self.assert_damaged(lines, index + 1, (kind,), "edited")
 
-    def test_a_line_that_a_program_rewrote_is_edited_and_no_older_tools(self) -> None:
+    def test_a_line_rewritten_by_another_program_is_reported_as_edited(self) -> None:
         anew = json.dumps(json.loads(self.lines[4]), sort_keys=True).encode() + b"\n"
         self.assert_damaged([*self.lines[:4], anew, *self.lines[5:]], 5, ("checksum",), "edited")
 
@@ -182,7 +182,7 @@ class CorruptionTest(SceneTest):
         self.assert_damaged(mixed, half + 1, kinds, "line ends")
         self.assertEqual(salvage(self.store, "s").events, len(self.lines))
 
-    def test_a_log_that_was_saved_in_another_form_is_no_torn_tail_and_stays_unchanged(self) -> None:
+    def test_a_log_that_was_saved_in_another_form_is_not_a_torn_tail_and_stays_unchanged(self) -> None:
         text = b"".join(self.lines).decode()
         array = json.dumps([json.loads(line) for line in self.lines])
         for content in (

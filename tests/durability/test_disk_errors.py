@@ -85,7 +85,7 @@ class DiskErrorTest(SceneTest):
         disk.armed = True
         return writer, disk
 
-    def test_a_full_disk_takes_the_batch_back_and_writing_continues_when_there_is_room(self) -> None:
+    def test_a_full_disk_rolls_the_batch_back_and_writing_continues_when_there_is_room(self) -> None:
         for fault in ("ENOSPC", "EDQUOT", "EFBIG", "EINTR", "short", "torn ENOSPC"):
             with self.subTest(fault):
                 before = self.path.read_bytes()

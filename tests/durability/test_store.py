@@ -477,7 +477,7 @@ class FilesTest(SceneTest):
             with store.open_writer(store.create_session()) as writer, contextlib.chdir("/"):
                 self.assertEqual([event.seq for event in writer.append([UserMessage("kept")])], [1])
 
-    def test_a_folder_without_a_log_is_no_session(self) -> None:
+    def test_a_folder_without_a_log_is_not_a_session(self) -> None:
         (self.place / "sessions" / "empty").mkdir()
         self.assertEqual(self.store.list_sessions(), ["s"])
         self.assertFalse(self.store.session_exists("empty"))
@@ -525,7 +525,7 @@ class FilesTest(SceneTest):
                     store.put_blob("s", b"data")
                 self.assertEqual(disk.operations.count("write"), writes)
 
-    def test_scrubbing_removes_what_is_no_part_of_the_session_and_nothing_else(self) -> None:
+    def test_scrubbing_removes_only_files_that_do_not_belong_to_the_session(self) -> None:
         self.write(three_turns())
         digest = self.store.put_blob("s", b"data")
         folder = self.path.parent

@@ -203,7 +203,7 @@ class Command(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("it has plain, worse", err)
 
-    def test_a_session_that_is_no_evaluation_is_refused(self) -> None:
+    def test_a_session_that_is_not_an_evaluation_is_refused(self) -> None:
         session = recorded(FileSessionStore(self.folder / "store"), "Hi.")
         code, _, err = self.call("show", session)
         self.assertEqual(code, 2)

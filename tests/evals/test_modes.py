@@ -66,7 +66,7 @@ class Replays(unittest.TestCase):
         report = evaluate(replace(self.suite, variants=variants), self.store)
         self.assertEqual({run.variant: run.passed for run in report.runs}, {name: name == "same" for name in variants})
 
-    def test_a_difference_is_no_failure_where_the_case_is_not_strict(self) -> None:
+    def test_a_difference_is_not_a_failure_where_the_case_is_not_strict(self) -> None:
         suite = replace(self.suite, cases=[Case(id="tea", session=self.session, strict=False)])
         self.assertTrue(evaluate(replace(suite, agent=made(system_prompt="Other.")), self.store).ok)
 

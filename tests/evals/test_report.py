@@ -62,7 +62,7 @@ class Sessions(unittest.TestCase):
         report = hostile_report()
         self.assertEqual(report.after(report.runs[0]).runs, report.runs)
 
-    def test_nothing_that_ran_is_no_success(self) -> None:
+    def test_a_report_in_which_nothing_ran_is_not_a_success(self) -> None:
         started = EvalStarted(suite="x", suite_sha256="0", plan=[], variants=["plain"])
         self.assertFalse(EvalReport.of("e", [started, EvalFinished("end", 0, 0)]).ok)
 

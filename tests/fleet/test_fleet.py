@@ -116,7 +116,7 @@ class QueueTest(FleetTest):
         with self.assertRaises(OptionsError):
             self.run_async(Fleet(self.store).enqueue("payer", "x"))
 
-    def test_a_store_that_is_no_database_is_refused_with_the_way_out(self) -> None:
+    def test_a_store_that_is_not_a_database_is_refused_with_the_way_out(self) -> None:
         for store in (MemorySessionStore(), FileSessionStore(self.folder), "redis://127.0.0.1:1/0", "memory:"):
             try:
                 with self.assertRaises(FleetStoreError) as caught:
@@ -137,7 +137,7 @@ class QueueTest(FleetTest):
         self.assertEqual(begun, [high, low])
         self.assertEqual(self.status(later).state, "queued")
 
-    def test_runs_of_one_session_come_one_after_the_other_also_after_one_that_is_parked(self) -> None:
+    def test_runs_of_one_session_come_one_after_the_other_even_after_one_that_is_parked(self) -> None:
         first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
         second = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s", priority=9))
         self.assertEqual(self.work(), [(first, "running"), (first, "waiting")])

@@ -273,7 +273,7 @@ _PRICES = {"scripted": {"input": 1.0, "output": 1.0}}
 
 
 class RateLimits(RulesTest):
-    def test_in_no_minute_begin_more_requests_than_the_limit(self) -> None:
+    def test_no_minute_exceeds_the_request_limit(self) -> None:
         rates = Rates(self.host().queue.tables)
         for limit in (1, 7, 30, 120):
             rates.set(str(limit), limit, None)
@@ -673,7 +673,7 @@ class SleepingMachine(RulesTest):
         assert second_claim is not None
         self.assertEqual((second_claim.id, second_claim.fence), (claimed.id, claimed.fence + 1))
 
-    def test_a_sleep_counts_once_also_if_the_transaction_that_saw_it_failed(self) -> None:
+    def test_a_sleep_counts_once_even_if_the_transaction_that_saw_it_failed(self) -> None:
         first = self.host()
         first.queue.add(_run())
         claimed = first.queue.claim(WHO)

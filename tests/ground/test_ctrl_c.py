@@ -56,7 +56,7 @@ class CtrlCTest(unittest.TestCase):
                 signal.signal(signal.SIGINT, handler)
                 self.assertTrue(is_ctrl_c_after(interrupt))
 
-    def test_a_keyboard_interrupt_that_code_raises_is_no_ctrl_c(self):
+    def test_a_keyboard_interrupt_that_code_raises_is_not_a_ctrl_c(self):
         for handler in (handle, partial(handle, "more"), Handling().method, signal.SIG_IGN):
             with self.subTest(handler):
                 signal.signal(signal.SIGINT, handler)

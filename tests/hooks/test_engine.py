@@ -223,7 +223,7 @@ class Failures(unittest.IsolatedAsyncioTestCase):
             await waiting
         self.assertEqual(inspect.getcoroutinestate(made), inspect.CORO_CLOSED)
 
-    async def test_an_answer_that_is_no_decision_is_a_failure(self) -> None:
+    async def test_an_answer_that_is_not_a_decision_is_a_failure(self) -> None:
         engine = HookEngine(pre_tool_use=(HookMatcher("wrong", hook=says({"block": True})),))  # type: ignore[arg-type]
         _, events, decision = await engine.run_pre_tool_use(tool_name="Edit", tool_input={})
         assert decision is not None

@@ -158,7 +158,7 @@ class KeptTest(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
-    def test_a_command_that_reaches_nobody_is_no_sink_and_any_other_decides(self) -> None:
+    def test_a_command_that_reaches_nobody_is_not_a_sink_and_any_other_decides(self) -> None:
         closed = "ok" if probe_sandbox().is_mounted else "denied"
         ways: Sequence[tuple[Mapping[str, Any], str, str]] = (
             ({"sandbox": "require"}, "auto", closed),

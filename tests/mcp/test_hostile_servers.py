@@ -96,7 +96,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(processes(), [])
 
     @full_size
-    async def test_servers_that_talk_badly_are_understood_and_those_that_never_come_block_nothing(self) -> None:
+    async def test_malformed_servers_are_tolerated_and_unresponsive_ones_block_nothing(self) -> None:
         talking = ("good", "banners", "big_line", "duplicate_ids", "cursor_loop", "asks_much", "grandchildren")
         servers = {kind: bad_server(kind) for kind in (*talking, "many_tools", "dies_at_discover")}
         absent = {

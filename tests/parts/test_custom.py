@@ -334,7 +334,7 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options)
         self.assertEqual((seen, result.stop_reason), (["I look.", "echo", "It is there."], "end"))
 
-    async def test_the_usage_of_each_request_is_passed_once_before_its_answer_also_after_a_resume(self):
+    async def test_the_usage_of_each_request_is_passed_once_before_its_answer_even_after_a_resume(self):
         seen = []
         made = part_with(
             see_cost=lambda self, cost: seen.append(cost.usage["output_tokens"]),
@@ -574,7 +574,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             self.assertIn(words, result.error_message)
             self.assertEqual(states(result.events), [])
 
-    async def test_a_block_or_reason_that_is_no_text_is_refused(self):
+    async def test_a_block_or_reason_that_is_not_text_is_refused(self):
         for seam in ("block", "may_end"):
             for value in (True, False, "", " ", 3, b"x", "x" * 70_000):
                 made = part_with(**{seam: lambda self, *given, value=value: value})
@@ -617,7 +617,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(words), self.assertRaisesRegex(OptionsError, words):
                 build_agent(options_for([], parts=parts))
 
-    def test_a_public_name_that_the_part_uses_or_that_is_no_slip_is_not_taken_for_a_misspelt_seam(self):
+    def test_a_public_name_that_the_part_uses_or_that_resembles_none_is_not_taken_for_a_misspelt_seam(self):
         class Stages(CustomPart):
             name = "stages"
             names = ("first", "last")

@@ -299,7 +299,7 @@ class CompoundTable(WorkspaceTestCase):
             with self.subTest(command=command[:60]):
                 self.assertEqual(self.outcome({}, "Bash", {"command": command}), expected)
 
-    def test_double_brackets_are_no_wildcard_for_rules_about_files(self) -> None:
+    def test_double_brackets_are_not_a_wildcard_for_rules_about_files(self) -> None:
         command = '[[ "$USER" == root ]] && ls'
         verdict = self.gate(deny=["Read(~/.ssh/**)"]).verdict(
             "Bash", {"command": command}, {"cwd": str(self.root), "confined": "namespaces"}

@@ -706,7 +706,7 @@ class Concurrency(unittest.IsolatedAsyncioTestCase):
 
 
 class SubagentsOfSubagentsTest(unittest.TestCase):
-    def test_each_has_tools_of_its_own_also_after_the_mode_changed_while_they_work(self):
+    def test_each_has_tools_of_its_own_even_after_the_mode_changed_while_they_work(self):
         run = PermissionGate(permission_mode="default")
         one = run.for_subagent(("Task",), "one")
         two = one.for_subagent(("Read",), "two")

@@ -441,7 +441,7 @@ class ProgramsThatRunTheirArguments(Table):
             with self.subTest(word):
                 self.assertEqual(path_like(word), texts)
 
-    def test_a_dollar_after_a_backslash_in_double_quotes_is_a_letter(self) -> None:
+    def test_a_dollar_after_a_backslash_in_double_quotes_is_literal(self) -> None:
         self.assertIn(("cat", "$f"), loose_commands('for f in a; do :; done; cat "\\$f"'))
 
     def test_operations_that_run_nothing_stay_under_a_rule_for_the_subcommand(self) -> None:

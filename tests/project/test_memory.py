@@ -93,7 +93,7 @@ class ImportTest(MemoryTestCase):
         memory = self.read()
         self.assertEqual(self.names(memory), ["CLAUDE.md", "docs/a.md", "docs/c.md", "docs/b.md"])
 
-    def test_code_people_and_missing_files_are_no_imports(self) -> None:
+    def test_code_people_and_missing_files_are_not_imports(self) -> None:
         self.write({"a.md": "", "b": ""})
         text = "`@a.md` me@a.md @missing.md\n```\n@a.md\n```\n@@a.md\n~~~\n@b\n~~~\n``@b``\n"
         self.assertEqual(import_targets(text, str(self.project)), [])

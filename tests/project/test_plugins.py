@@ -111,7 +111,7 @@ class PluginTest(PluginTestCase):
         self.assertIn("notes:jot", found)
         self.assertNotIn("notes:x", found)
 
-    def test_hooks_that_are_no_object_are_a_finding(self) -> None:
+    def test_hooks_that_are_not_an_object_are_a_finding(self) -> None:
         (self.market / "notes/hooks/hooks.json").write_text('{"hooks": ["echo"]}')
         out = self.command("check", str(self.market / "notes"))[1]
         self.assertIn("hooks is ignored: it must be an object", out)
@@ -119,7 +119,7 @@ class PluginTest(PluginTestCase):
         self.assertEqual(self.command("add", str(self.market / "notes"))[0], 0)
         self.assertIn("notes:jot", self.skills())
 
-    def test_texts_that_are_no_paths_are_passed_over(self) -> None:
+    def test_texts_that_are_not_paths_are_passed_over(self) -> None:
         entry = {"name": "notes", "source": "./notes"}
         for text in ("a\0b", "\ud800"):
             with self.subTest(ascii(text)):

@@ -61,7 +61,7 @@ class SettingsTest(ProjectTestCase):
             found = granting_files(str(self.project)).files
             self.assertEqual(sum("run.sh" in name for name in found), count, found)
 
-    def test_no_file_is_no_setting(self) -> None:
+    def test_a_missing_file_sets_nothing(self) -> None:
         self.assertEqual(self.read(), Settings())
 
     def test_the_highest_file_gives_the_single_values(self) -> None:
@@ -123,7 +123,7 @@ class SettingsTest(ProjectTestCase):
         self.assertEqual({note.code for note in settings.diagnostics}, {"settings-entry"})
         self.assertEqual(len(settings.diagnostics), 12)
 
-    def test_a_file_that_is_no_json_is_left_out_and_named(self) -> None:
+    def test_a_file_that_is_not_json_is_left_out_and_named(self) -> None:
         for text in ("{", "[]", "\x00", '{"a": ' + "[" * 100_000, ""):
             with self.subTest(text[:10]):
                 settings = self.read(project=text, user={"model": "m"})

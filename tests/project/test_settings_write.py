@@ -49,7 +49,7 @@ class AddAllowRule(ProjectTestCase):
         self.assertEqual([rule.text for rule in read_settings(folders, trusted=True).allow], [RULE])
         self.assertEqual(os.listdir(self.project / ".claude"), ["settings.local.json"])
 
-    def test_a_file_that_is_no_settings_is_refused_and_left_alone(self) -> None:
+    def test_a_file_that_is_not_settings_is_refused_and_left_alone(self) -> None:
         for text in REFUSED:
             with self.subTest(text=text[:40]):
                 self.write({FILE: text})

@@ -90,7 +90,7 @@ class TrustTest(ProjectTestCase):
         self.write({".claude/skills/n/SKILL.md": "---\nname: n\ndescription: d\n---\nDo it."})
         self.assertEqual(self.store.look_up(self.project).decision, "changed")
 
-    def test_a_link_and_a_program_are_no_files_that_ask_for_nothing(self) -> None:
+    def test_a_link_and_a_program_do_not_count_as_files_that_ask_for_nothing(self) -> None:
         self.trust()
         self.write({"notes.md": "x"}, links={".claude/commands/n.md": "../../notes.md"})
         self.assertEqual(self.store.look_up(self.project).decision, "changed")

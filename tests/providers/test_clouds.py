@@ -230,7 +230,7 @@ class Framing(unittest.TestCase):
             self.assertEqual(found, list(self.EVENTS[: len(found)]))
             self.assertLess(len(found), len(self.EVENTS))
 
-    def test_messages_that_are_no_chunks_are_passed_over_and_odd_ones_refused(self) -> None:
+    def test_messages_that_are_not_chunks_are_passed_over_and_odd_ones_refused(self) -> None:
         feed = EventStreamDecoder().feed
         self.assertEqual(feed(message(b"{}", message_type="event", event_type="initial-response")), [])
         for payload in (b"[1]", b"{}", b'{"bytes": 5}', b'{"bytes": "?"}', b"{", b'{"bytes": "/w=="}'):

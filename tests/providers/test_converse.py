@@ -208,7 +208,7 @@ class Answers(unittest.TestCase):
             with self.assertRaises(ProviderError):
                 read([data[:place]])
 
-    def test_uses_of_the_vendors_own_tools_are_no_calls_and_are_returned_unchanged(self) -> None:
+    def test_uses_of_the_vendors_own_tools_are_not_calls_and_are_returned_unchanged(self) -> None:
         use = {"toolUseId": "s", "name": "nova_code_interpreter", "type": "server_tool_use"}
         result = {"toolUseId": "s", "status": "success", "type": "nova_code_interpreter_result"}
         held = [{"json": {"stdOut": "4"}}]

@@ -408,7 +408,7 @@ class Odd(Tool):
 
 
 class Runs(unittest.TestCase):
-    def test_a_tool_that_an_endpoint_refuses_is_held_back_and_the_run_continues_also_after_a_resume(self) -> None:
+    def test_a_tool_that_an_endpoint_refuses_is_held_back_and_the_run_continues_even_after_a_resume(self) -> None:
         sent: list[Any] = []
 
         def script(connection: Connection, asked: Request) -> None:

@@ -68,7 +68,7 @@ def as_one_body(output: ModelOutput) -> dict[str, Any]:
 
 
 class Deviations(unittest.TestCase):
-    def test_usage_beside_what_is_no_usage_is_found(self) -> None:
+    def test_usage_beside_other_values_is_found(self) -> None:
         for given in (True, "none", [1], {}, None):
             assembler = ChatAssembler(used_ids=set(), think_tags=False, origin=ORIGIN)
             assembler.apply({"id": "a", "choices": [], "usage": given, "x_groq": {"usage": {"prompt_tokens": 3}}})

@@ -144,7 +144,7 @@ class Silence(HostileCase):
         error = await self.ends_with(script, ProviderTimeoutError, timeouts=Timeouts(first_byte_s=0.2))
         self.assertEqual(error.phase, "first_byte")
 
-    async def test_comments_keep_a_stream_alive_but_are_no_first_event(self) -> None:
+    async def test_comments_keep_a_stream_alive_but_are_not_a_first_event(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream")
             while not connection.closing.wait(0.02):
@@ -227,7 +227,7 @@ class CutsAndResets(HostileCase):
         with Server(script) as server:
             self.assertEqual((await ask(provider_for(server))).assistant_text, "Hello")
 
-    async def test_answers_that_are_no_http_are_errors(self) -> None:
+    async def test_answers_that_are_not_http_are_errors(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.send(b"SSH-2.0-OpenSSH_9.6\r\n")
             connection.keep = False
@@ -235,7 +235,7 @@ class CutsAndResets(HostileCase):
         error = await self.ends_with(script, ProviderResponseError, "does not respond with HTTP")
         self.assertNotIn("\n", str(error))
 
-    async def test_a_chunk_size_that_is_no_number(self) -> None:
+    async def test_a_chunk_size_that_is_not_a_number(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
             connection.send(b"zz\r\nhello\r\n")

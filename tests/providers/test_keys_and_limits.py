@@ -77,7 +77,7 @@ class WhereKeysGo(WithEnvironment):
         with self.assertRaisesRegex(OptionsError, "ANTHROPIC_API_KEY is sent to api.anthropic.com only"):
             await AnthropicProvider(base_url="http://10.0.0.9").request_headers()
 
-    def test_an_address_that_is_no_string_is_refused_by_every_class(self) -> None:
+    def test_an_address_that_is_not_a_string_is_refused_by_every_class(self) -> None:
         for make in (OpenAICompatibleProvider, OpenAIProvider, AnthropicProvider):
             for value in (5, b"http://x", ["http://x"]):
                 with self.subTest(make=make, value=value), self.assertRaisesRegex(OptionsError, "must be a string"):

@@ -210,7 +210,7 @@ class Prices(unittest.TestCase):
         self.assertNotIn("a picture", prices)
         self.assertIn("gpt-4o-mini", prices)
 
-    def test_a_file_that_is_no_table_is_an_error_that_names_the_reason(self) -> None:
+    def test_a_file_that_is_not_a_table_is_an_error_that_names_the_reason(self) -> None:
         bad = [
             "[]",
             "{",

@@ -210,7 +210,7 @@ class Differences(unittest.TestCase):
             with self.subTest(body):
                 self.assertIsNone(check_exchange(exchange(body)))
 
-    def test_an_incomplete_answer_is_reported_and_is_no_difference(self) -> None:
+    def test_an_incomplete_answer_is_reported_and_is_not_a_difference(self) -> None:
         checked = check_exchange(exchange(stream(chunk(content="Hel"), end="")))
         assert checked is not None
         self.assertEqual(checked.differences, [])

@@ -73,7 +73,7 @@ class Page(RecordCase):
         self.assertIn("does not hold: 1 problems", said[1][0])
         self.assertIn("event 3: it is not what was signed", said[1][1])
 
-    def test_a_file_that_is_no_record_is_reported_as_such(self) -> None:
+    def test_a_file_that_is_not_a_record_is_reported_as_such(self) -> None:
         path = self.folder / "x"
         path.write_text("<html></html>")
         with self.assertRaisesRegex(ValueError, "neither an archive nor a page"):

@@ -175,7 +175,7 @@ class Signing(RecordCase):
         digests = [event_digest(opening.leaf_digests(event, index)) for index, event in enumerate(events)]
         self.assertEqual(chain_digests(ZERO, digests), GOLDEN_HEAD)
 
-    def test_a_field_with_its_default_is_no_part_of_a_digest(self) -> None:
+    def test_a_field_with_its_default_is_not_part_of_a_digest(self) -> None:
         said = {pointer for pointer, _ in leaves(UserMessage("x", seq=1, ts=1.0))}
         self.assertEqual(said, {"", "/text"})
 

@@ -106,7 +106,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(parked.state, "waiting")
         return parked
 
-    async def test_answer_question_refuses_what_is_no_choice_and_stores_nothing(self):
+    async def test_answer_question_refuses_words_that_are_not_a_choice_and_stores_nothing(self):
         parked = await self.park([self.call, "Done."], gate=PermissionGate(permission_mode="prompt"))
         before = self.size(parked.session_id)
         for words in UNCLEAR:
@@ -156,7 +156,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
             [each.question_id for each in still.questions], [parked.questions[i].question_id for i in (0, 2)]
         )
 
-    async def test_http_and_the_mcp_face_refuse_words_that_are_no_choice(self):
+    async def test_http_and_the_mcp_face_refuse_words_that_are_not_a_choice(self):
         class Launch(Tool):
             name, description, input_schema = "AskUserQuestion", "Asks.", {"type": "object", "properties": {}}
 
@@ -210,7 +210,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         row = await until_state(application, session_id, "idle")
         self.assertEqual(row["open_questions"], [])
 
-    async def test_ag_ui_refuses_words_that_are_no_choice_and_offers_the_choices_as_an_enum(self):
+    async def test_ag_ui_refuses_words_that_are_not_a_choice_and_offers_the_choices_as_an_enum(self):
         application = app(agents(pay=options([self.call], BashTool(), mode="prompt")), store=self.store, auth=TOKEN)
         self.addAsyncCleanup(application.desk.drain, 2.0)
         application.desk.open()

@@ -61,7 +61,7 @@ class Tracebacks(unittest.TestCase):
 
         self.assertEqual(read_traceback(trace_of(asyncio.run, nested()))[0], words)
 
-    def test_text_that_is_no_traceback_has_no_place(self):
+    def test_text_that_is_not_a_traceback_has_no_place(self):
         for text in (
             "",
             "KeyError: 1",

@@ -209,7 +209,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         outcomes = [event.outcome for event in events if event.type == "tool.result"]
         self.assertEqual((result.stop_reason, outcomes), ("timeout", ["cancelled", "ok"]))
 
-    async def test_a_cancellation_while_a_long_log_is_read_is_no_failure_of_the_store(self):
+    async def test_a_cancellation_while_a_long_log_is_read_is_not_a_failure_of_the_store(self):
         class LongLog(MemorySessionStore):
             def iter_events(self, session_id, **where):
                 reading.set()

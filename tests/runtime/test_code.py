@@ -137,7 +137,7 @@ class CodeTest(CodeTestCase):
         self.assertEqual(code_result(events).output.split(), ["ToolNotFoundError"] * 5)
         self.assertEqual([outcome for _, _, outcome, _ in calls_of(events)], ["error"] * 5)
 
-    async def test_names_and_arguments_that_are_no_python_identifiers_are_mangled(self):
+    async def test_names_and_arguments_that_are_not_python_identifiers_are_mangled(self):
         @tool(name="2nd-list/print", effect="read")
         async def odd(items: int, size: int = 3) -> dict[str, int]:
             """Return the input."""

@@ -76,7 +76,7 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).final_text, "short answer")
         assert_closed(self, options.session_store, result_of(events).session_id)
 
-    async def test_a_model_that_fails_is_no_dead_end(self):
+    async def test_a_failing_model_is_not_a_dead_end(self):
         failing = {"error": {"message": "overloaded", "status": 503}}
         options, prompts = talk([LONG, LONG, failing, "short answer"], max_context_tokens=2200)
         events = await events_of(prompts, options)
@@ -157,7 +157,7 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         second = await run(prompt="go on", options=replace(again, resume=first.session_id))
         self.assertEqual(second.final_text, "ok", second.error_message)
 
-    async def test_a_summary_by_another_model_than_that_of_the_last_turn_is_no_damage(self):
+    async def test_a_summary_by_a_different_model_from_the_last_turns_is_not_damage(self):
         options = options_for(["one", "two", "SUMMARY"], system_prompt="You are a test.")
         first = await run(prompt="first", options=options)
         resumed = replace(options, resume=first.session_id)

@@ -93,7 +93,7 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "its steps are 1 to 1"):
             await self.explained(9, ["Done."])
 
-    async def test_slices_whose_offsets_are_no_numbers_count_as_absent(self):
+    async def test_slices_whose_offsets_are_not_numbers_count_as_absent(self):
         options = options_for(["Done."])
         events = options.session_store.read_events((await run(prompt="hi", options=options)).session_id)
         whole = [part.chars for part in explain_step(events, 1).system]

@@ -75,7 +75,7 @@ class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
         self.assertIn("after 2 repair turns", result.error_message)
         self.assertIsNone(result.structured_output)
 
-    async def test_a_value_that_is_no_object_works_too(self):
+    async def test_a_value_that_is_not_an_object_works_too(self):
         options = options_for(["[1, 2]"], output_schema=list[int], output_form="text")
         self.assertEqual((await run(prompt="numbers", options=options)).structured_output, [1, 2])
 

@@ -124,7 +124,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
                 agent = replace(agent, gate=gate, parts=(*agent.parts, WithoutFail))
                 self.assertEqual(decisions(await play(agent)), {"echo": True, "fail": False})
 
-    async def test_a_gate_that_is_no_permission_gate_is_an_error_that_names_it(self):
+    async def test_a_gate_that_is_not_a_permission_gate_is_an_error_that_names_it(self):
         with self.assertRaisesRegex(OptionsError, "OnlyTools"):
             permission_gate(OnlyTools([]))
 

@@ -361,7 +361,7 @@ class Sessions(MemoryCase):
         ]
         self.assertEqual(sorted(bool(entry.doubt) for entry in entries), [False, False, True, True])
 
-    async def test_no_other_tool_reads_the_notes_also_in_the_run_that_writes_the_first(self) -> None:
+    async def test_no_other_tool_reads_the_notes_even_in_the_run_that_writes_the_first(self) -> None:
         place = self.home / "memory" / "user" / "memory.json"
         options = self.options(note("/memories/user/a"), call("Read", file_path=str(place)), "done")
         result = await run(prompt="go", options=options)

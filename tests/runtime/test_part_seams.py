@@ -101,7 +101,7 @@ class PartSeamsTest(unittest.IsolatedAsyncioTestCase):
                     f"part 'Broken' failed in {seam}: TypeError: it", await outcome(broken(seam, lambda: None))
                 )
 
-    async def test_a_part_that_stops_the_run_is_no_failure(self) -> None:
+    async def test_a_part_that_stops_the_run_is_not_a_failure(self) -> None:
         result = await ask(broken("before_step", stop))
         self.assertEqual((result.stop_reason, result.error_message), ("budget", "enough"))
 

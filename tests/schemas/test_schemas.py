@@ -459,7 +459,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await elicit("srv", form, ask), {"action": "accept", "content": {"n": 5, "code": "AB"}})
         self.assertIn("must be above 0, not 0", asked[1])
 
-    async def test_true_is_no_1_where_a_function_chooses_between_types(self) -> None:
+    async def test_true_is_not_1_where_a_function_chooses_between_types(self) -> None:
         @tool(effect="read")
         def choose(value: int | bool) -> str:
             """x"""

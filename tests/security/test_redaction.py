@@ -129,7 +129,7 @@ class Names(unittest.TestCase):
         self.assertTrue(is_dropped("WHERE", f"jdbc {url}"))
         self.assertEqual(secrets_of({"WHERE": url}), {"WHERE": SECRET})
 
-    def test_limits_and_paths_are_no_secrets(self) -> None:
+    def test_limits_and_paths_are_not_secrets(self) -> None:
         self.assertEqual(secrets_of({"MAX_OUTPUT_TOKENS": "32000000", "SSL_KEY": "/etc/ssl/private/key.pem"}), {})
 
 

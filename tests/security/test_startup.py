@@ -110,7 +110,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(inside, [str(self.workspace / "bin"), self.link])
         self.assertTrue(all(folder.startswith("/") for folder in outside))
 
-    def test_a_link_into_the_workspace_is_no_way_around(self) -> None:
+    def test_a_link_into_the_workspace_is_not_a_way_around(self) -> None:
         with tempfile.TemporaryDirectory() as elsewhere:
             os.symlink(self.workspace / "bin/only-here", os.path.join(elsewhere, "only-here"))
             os.environ["PATH"] = elsewhere

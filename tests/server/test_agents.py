@@ -47,7 +47,7 @@ class Registry(unittest.TestCase):
             with self.subTest(case), self.assertRaises(OptionsError):
                 Agents(given)
 
-    def test_an_agent_and_a_workflow_are_registered_as_they_are_also_while_an_event_loop_runs(self) -> None:
+    def test_an_agent_and_a_workflow_are_registered_as_they_are_even_while_an_event_loop_runs(self) -> None:
         async def instructions(ctx: ToolContext[None]) -> str:
             return "You keep a shop."
 

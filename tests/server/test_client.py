@@ -333,7 +333,7 @@ class CutStreams(unittest.TestCase):
             client.rename("s", title="Tea")
         self.assertEqual((refused.exception.code, refused.exception.retry_after_s, len(asked)), ("draining", 0.0, 4))
 
-    def test_an_answer_that_is_no_value_of_the_contract_is_an_error_that_names_the_operation(self):
+    def test_an_answer_that_violates_the_contract_is_an_error_that_names_the_operation(self):
         client, _ = self.answer((200, {}, {"agents": []}), (200, {}, [1]))
         for _ in range(2):
             with self.assertRaisesRegex(ProviderResponseError, r"answers list_agents\(\)"):

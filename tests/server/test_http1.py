@@ -202,7 +202,7 @@ class Wire(unittest.TestCase):
                     self.assertIn(b"connection: close", answer)
         self.assertEqual(self.served.store.list_sessions(), before)
 
-    def test_requests_sent_ahead_are_answered_in_order_also_after_an_error_of_the_application(self) -> None:
+    def test_requests_sent_ahead_are_answered_in_order_even_after_an_error_of_the_application(self) -> None:
         first, last = (
             self.request("GET /v1/agents HTTP/1.1"),
             self.request("GET /healthz HTTP/1.1", "Connection: close"),
@@ -237,7 +237,7 @@ class Wire(unittest.TestCase):
             self.assertTrue(sock.recv(1))
             asyncio.run_coroutine_threadsafe(close_and_write(), self.served.loop).result(WAIT_S)
 
-    def test_a_body_that_nobody_wanted_is_no_request(self) -> None:
+    def test_an_unread_body_is_not_taken_for_a_request(self) -> None:
         inner = self.request("GET /healthz HTTP/1.1")
         outer = self.request("POST /none HTTP/1.1", f"Content-Length: {len(inner)}", body=inner)
         self.assertEqual(self.served.raw(outer).count(b"HTTP/1.1 "), 1)

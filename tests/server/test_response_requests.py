@@ -107,7 +107,7 @@ class Branches(ResponseCase):
 
 
 class Echo(ResponseCase):
-    async def test_metadata_of_a_request_is_returned_also_later(self):
+    async def test_metadata_of_a_request_is_returned_later_too(self):
         self.app(ALL)
         one = await self.respond("A")
         schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}

@@ -72,7 +72,7 @@ class Resume(unittest.TestCase):
                 stream.close()
             self.assertEqual(seen, list(range(1, EVENTS + 1)), k)
 
-    def test_ids_are_seqs_deltas_have_none_and_the_answer_is_whole_also_for_who_comes_in_the_middle(self):
+    def test_ids_are_seqs_deltas_have_none_and_the_answer_is_complete_even_for_late_followers(self):
         goes_on = threading.Event()
         self.addCleanup(goes_on.set)
         text = "The tea is hot and strong, as it should be."

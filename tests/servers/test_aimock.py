@@ -130,7 +130,7 @@ class Protocols:
                 self.assertIsInstance(event, Retrying)
         self.assertEqual(clock.slept, [7.0] * 4)
 
-    async def test_a_stream_that_is_cut_is_no_answer(self: Any) -> None:
+    async def test_a_stream_that_is_cut_is_not_an_answer(self: Any) -> None:
         with self.assertRaises((IncompleteResponseError, ProviderConnectionError)):
             async for _ in self.provider().stream(model="gpt-4o", messages=ask("cut")):
                 pass

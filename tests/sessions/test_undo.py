@@ -312,7 +312,7 @@ class Undo(UndoCase):
         self.run_turn(edit("a", "one", "three"))
         self.assertEqual((self.cwd / "a").read_text(), "three")
 
-    def test_a_log_of_strange_shape_is_no_obstacle(self) -> None:
+    def test_a_log_of_strange_shape_is_not_an_obstacle(self) -> None:
         session = self.run_turn(write("a", "x"))
         strange: list[Any] = [{}, {"path": 5}, {"path": "/etc/passwd", "found": None, "sha256": "0" * 64}]
         self.store.append_events(session, [FilesRestoring(0, strange), FilesRestored(0, ["/etc/passwd"])])
@@ -320,7 +320,7 @@ class Undo(UndoCase):
         self.undo()
         self.assertEqual(self.files(), {})
 
-    def test_a_failed_call_in_a_later_turn_is_no_change_of_somebody_else(self) -> None:
+    def test_a_failed_call_in_a_later_turn_is_not_a_change_by_somebody_else(self) -> None:
         path = self.put("a", b"one")
         session = self.run_turn(write("a", "two"))
         append_signed(self.store, session, [FileKept("call", str(path), digest_bytes(b"two"), 0o644)])

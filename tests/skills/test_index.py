@@ -152,7 +152,7 @@ class LeftOutTest(ProjectTestCase):
         finally:
             os.seteuid(user)
 
-    def test_a_path_that_is_no_folder_is_named(self) -> None:
+    def test_a_path_that_is_not_a_folder_is_named(self) -> None:
         file = self.skill("a")
         for path in (file, self.project / "nowhere"):
             with self.subTest(path):
@@ -161,7 +161,7 @@ class LeftOutTest(ProjectTestCase):
 
 
 class FileTest(ProjectTestCase):
-    def test_a_folder_is_no_file(self) -> None:
+    def test_a_folder_is_not_a_file(self) -> None:
         with self.assertRaises(OSError):
             read_bytes(str(self.project), boundary=None, max_bytes=10)
 

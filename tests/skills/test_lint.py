@@ -54,7 +54,7 @@ class LintTest(ProjectTestCase):
             with self.subTest(body):
                 self.assertEqual(self.check(GOOD.format(name="x", more="", body=body)), [])
 
-    def test_crlf_and_bom_are_no_hidden_characters(self) -> None:
+    def test_crlf_and_bom_are_not_hidden_characters(self) -> None:
         text = GOOD.format(name="x", more="", body="Text.").replace("\n", "\r\n")
         self.assertEqual(self.check("\ufeff" + text), [])
 

@@ -79,7 +79,7 @@ class Nested(NameTestCase):
         [body] = [e.body for e in result.events if isinstance(e, SkillActivated)]
         self.assertEqual(body, "The web's way.")
 
-    def test_a_path_at_the_start_of_a_prompt_is_no_name(self) -> None:
+    def test_a_path_at_the_start_of_a_prompt_is_not_a_name(self) -> None:
         for prompt in ("/usr/bin/python is slow", "/etc/x:y fails", "/apps/web:gone"):
             with self.subTest(prompt):
                 self.assertIsNone(unknown_name(prompt, ["deploy"]))

@@ -148,7 +148,7 @@ class CommandTest(TurnTestCase):
         self.assertEqual(self.models(), ["m"])
         self.check_replay(first)
 
-    def test_a_word_of_another_clients_menu_is_no_model(self) -> None:
+    def test_a_word_of_another_clients_menu_is_not_a_model(self) -> None:
         for word in ("opus", "inherit", "sonnet[1m]"):
             self.write({".claude/commands/make.md": f"---\nmodel: {word}\n---\nMake it.\n"})
             self.run_turns("Done.", prompt="/make")

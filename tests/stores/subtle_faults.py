@@ -27,7 +27,7 @@ from .faulty import KnowsSources, Wrapped, WrappedWriter, _delegate, _texts, cau
 __all__ = ["open_faulty"]
 
 VALUES = "metadata_are_values_of_json_or_are_refused_whole"
-WHOLE = "imports_and_copies_of_copies_are_whole_also_when_their_sources_are_gone"
+WHOLE = "imports_and_copies_of_copies_are_whole_even_when_their_sources_are_gone"
 REPLACED = "events_are_replaced_together_or_not_at_all_and_in_no_other_session"
 SHARED = "changing_what_was_passed_or_returned_changes_nothing_stored"
 FOUND = "words_are_found_with_session_seq_and_context"

@@ -80,7 +80,7 @@ class WrongValuesTest(unittest.TestCase):
             with self.assertRaisesRegex(OptionsError, "store must be a session store, .*, not None"):
                 use(None)
 
-    def test_a_position_that_is_no_whole_number_and_other_wrong_values_are_refused(self) -> None:
+    def test_a_position_that_is_not_a_whole_number_and_other_wrong_values_are_refused(self) -> None:
         store: Any = MemorySessionStore()
         session_id = store.create_session()
         for wrong in ("3", 2.5, True):
@@ -442,7 +442,7 @@ class LifecycleTest(unittest.TestCase):
 
         self.on_every_store(check)
 
-    def test_an_id_that_is_no_text_is_refused(self) -> None:
+    def test_an_id_that_is_not_text_is_refused(self) -> None:
         def check(store: SessionStore) -> None:
             for wrong in (5, b"x", ("x",)):
                 with self.assertRaises(OptionsError):

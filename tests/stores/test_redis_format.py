@@ -251,7 +251,7 @@ class PromiseTest(RedisTest):
                 self.addCleanup(again.close)
                 self.assertGreaterEqual(len(again.read_events("a")), acknowledged)
 
-    def test_a_run_reports_the_durability_of_the_servers_settings_also_when_they_change(self) -> None:
+    def test_a_run_reports_the_durability_of_the_servers_settings_even_when_they_change(self) -> None:
         server = self.serve("--appendonly", "yes", "--appendfsync", "always")
         store = self.open(server.url)
         client = OldProcess(server.url).client

@@ -93,7 +93,7 @@ class AddressTest(unittest.TestCase):
                 open_store(url).list_sessions()
             self.assertNotIn("secret", str(caught.exception))
 
-    def test_a_mistyped_address_is_no_folder(self) -> None:
+    def test_a_mistyped_address_is_not_taken_for_a_folder(self) -> None:
         mistyped = (
             *(
                 "rediss//",

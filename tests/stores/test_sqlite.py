@@ -243,7 +243,7 @@ class SqliteTest(unittest.TestCase):
             self.store.close()
             self.path.unlink()
 
-    def test_a_file_that_is_no_database_is_a_storage_error(self) -> None:
+    def test_a_file_that_is_not_a_database_is_a_storage_error(self) -> None:
         self.path.parent.mkdir()
         self.path.write_bytes(b"no database" * 1000)
         with self.assertRaises(StorageError):
@@ -480,7 +480,7 @@ class SqliteTest(unittest.TestCase):
         busy.execute("ROLLBACK")
         self.assertEqual(len(self.store.search("three")), 3)
 
-    def test_an_index_that_is_damaged_or_of_another_database_starts_again(self) -> None:
+    def test_an_index_that_is_damaged_or_of_another_database_is_rebuilt(self) -> None:
         session_id = self.session()
         for damage in (b"", b"no database" * 1000):
             self.assertEqual([hit.seq for hit in self.store.search("three")], [3])

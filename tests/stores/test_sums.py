@@ -170,7 +170,7 @@ class SumsContract(unittest.TestCase):
         self.assertNotIn(b"helper", self.index_bytes())
         self.compare()
 
-    def test_a_fold_of_another_version_counts_all_again(self) -> None:
+    def test_a_fold_of_another_version_recounts_everything(self) -> None:
         self.add("one", 1.0, "ci")
         self.compare()
         assert isinstance(self.store, SumsFamilies)

@@ -91,7 +91,7 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
         pieces = [event.delta async for event in provider.stream(model="m", messages=[]) if event.type == "text_delta"]
         self.assertEqual((pieces, clock.slept), (["a", "bc", "def"], [3.0, 3.0, 3.0]))
 
-    def test_files_that_are_no_scripts_are_refused_with_their_place(self):
+    def test_files_that_are_not_scripts_are_refused_with_their_place(self):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "script.json"
             for text, sentence in (

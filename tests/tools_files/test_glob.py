@@ -117,7 +117,7 @@ class Trees(ScratchCase):
         with self.assertRaisesRegex(ToolInputError, "unknown file type 'cobol'"):
             self.call(GlobTool(), pattern="*", type="cobol")
 
-    def test_half_of_a_surrogate_pair_is_no_path_and_no_query(self) -> None:
+    def test_half_of_a_surrogate_pair_is_neither_a_path_nor_a_query(self) -> None:
         self.write("a.txt", "tea")
         for tool, input in (
             (ReadTool(), {"file_path": "\ud800"}),
@@ -152,7 +152,7 @@ class Trees(ScratchCase):
         (Path(os.fsdecode(os.fsencode(self.root) + b"/\xff.py"))).touch()
         self.assertEqual(self.call(GlobTool(), pattern="*.py")["matches"], ["\udcff.py"])
 
-    def test_a_root_that_is_no_folder_is_refused_and_unreadable_folders_are_skipped(self) -> None:
+    def test_a_root_that_is_not_a_folder_is_refused_and_unreadable_folders_are_skipped(self) -> None:
         self.write("f")
         with self.assertRaisesRegex(NotADirectoryError, "is a file"):
             self.call(GlobTool(), pattern="*", root="f")

@@ -62,7 +62,7 @@ class OnCopies(WorkspaceTestCase):
         self.assertEqual([path.name for path in (self.workspace / "folder").iterdir()], ["new"])
         self.assertIn("folder/new were discarded", " ".join(result["notes"]))
 
-    def test_the_same_content_from_both_is_no_conflict(self) -> None:
+    def test_the_same_content_from_both_is_not_a_conflict(self) -> None:
         result = self.run_beside("echo same > changed; rm gone", "echo same > changed; rm gone; echo x > kept")
         self.assertNotIn("dropped", " ".join(result["notes"]))
         self.assertEqual((self.workspace / "kept").read_text(), "x\n")

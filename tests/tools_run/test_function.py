@@ -123,7 +123,7 @@ class TypedFunctions(unittest.TestCase):
             with self.subTest(str(annotation)), self.assertRaises(ToolInputError):
                 arrives_as(annotation, value)
 
-    def test_a_type_without_a_json_form_is_no_parameter(self) -> None:
+    def test_a_type_without_a_json_form_is_not_a_parameter(self) -> None:
         for annotation in (complex, type[int], object()):
             with self.subTest(str(annotation)), self.assertRaises(OptionsError):
                 arrives_as(annotation, 1)

@@ -402,7 +402,7 @@ class NoSandbox(WorkspaceTestCase):
         self.assertFalse((self.workspace / "ran").exists())
         self.assertIn("not listed", self.bash("touch ran", bash_effects="commit")["notes"][0])
 
-    def test_words_that_are_no_mode_are_refused(self) -> None:
+    def test_words_that_are_not_a_mode_are_refused(self) -> None:
         with self.assertRaises(OptionsError):
             BashTool(sandbox="on")  # type: ignore[arg-type]
         with self.assertRaises(OptionsError):

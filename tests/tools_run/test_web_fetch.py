@@ -125,7 +125,7 @@ class Bodies(unittest.TestCase):
         self.assertTrue(result["truncated"])
         self.assertLessEqual(len(result["text"]), 10_000)
 
-    def test_an_answer_that_is_no_text_is_refused_with_its_media_type(self) -> None:
+    def test_an_answer_that_is_not_text_is_refused_with_its_media_type(self) -> None:
         for headers, body in (({"content-type": "image/png"}, b"\x89PNG"), ({}, b"\0\1\2")):
             with self.assertRaisesRegex(ToolError, "not text"):
                 fetch(lambda url, h=headers, b=body: (200, h, b))  # type: ignore[misc]

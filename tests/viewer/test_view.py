@@ -363,7 +363,7 @@ class BrowserTest(unittest.TestCase):
             conversation.evaluate("node => node.scrollHeight - node.clientHeight"), 0, "hidden groups take no room"
         )
 
-    def test_a_served_page_shows_events_as_they_come_also_behind_a_ticket_and_a_lost_connection(self):
+    def test_a_served_page_shows_events_as_they_come_even_behind_a_ticket_and_after_a_lost_connection(self):
         store, session_id = session()
         served = Served(store=store)
         self.addCleanup(served.close)

@@ -48,7 +48,7 @@ class Events(FlowCase):
         self.assertEqual(self.store.read_events("s.inbox"), before)
         self.assertEqual((await order.resume("s", options=options)).output, 7)
 
-    async def test_the_session_of_another_workflow_is_refused_also_after_its_end(self) -> None:
+    async def test_the_session_of_another_workflow_is_refused_even_after_its_end(self) -> None:
         @workflow
         async def four(flow: Flow) -> int:
             return 4

@@ -53,7 +53,7 @@ class WholeSessions(StoreTest):
         meta = self.store.read_metadata("other")
         self.assertEqual((meta["metadata"], meta["created_at"], self.store.list_blobs("other")), ({}, 0.0, []))
 
-    def test_imports_and_copies_of_copies_are_whole_also_when_their_sources_are_gone(self) -> None:
+    def test_imports_and_copies_of_copies_are_whole_even_when_their_sources_are_gone(self) -> None:
         digests = {hashlib.sha256(data).hexdigest(): data for data in (b"one", b"two")}
         texts = [*(f"word{number}" for number in range(700)), " ".join(digests)]
         events = [UserMessage(text, seq=seq, ts=seq + 0.123456) for seq, text in enumerate(texts, start=1)]

@@ -138,7 +138,7 @@ class LoginTest(LoginCase):
             await self.oauth(Person(self.place)).log_in()
         self.assertEqual(self.place.paths().count("/register"), 6)
 
-    async def test_a_client_that_its_issuer_refuses_at_the_door_is_registered_again_before_anybody_waits(self) -> None:
+    async def test_a_client_that_its_issuer_refuses_immediately_is_registered_again_before_anybody_waits(self) -> None:
         await self.oauth(Person(self.place)).log_in()
         usual, self.place.clients = self.place.authorize, {}
 
