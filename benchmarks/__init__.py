@@ -4,7 +4,7 @@ A topic is a module of this folder with `def rows() -> list[Row]`; `python3 -m b
 alone does not carry over to another machine; its ratio to the floor does.
 
 The figures in docstrings show how a cost is divided. They were measured once, on a machine of two cores that was also
-running other work, and are no promise.
+running other work, and are not a promise.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def report(found: list[dict[str, object]]) -> None:
         reasons = collections.Counter(str(row["asked"][0])[:90] for row in rest if row.get("asked"))  # type: ignore[index]
         for reason, count in reasons.most_common(12):
             print(f"    {count:5} {reason}")
-        print(f"  changed something outside of the copy: {[row['line'] for row in rows if row.get('changed')]}")
+        print(f"  changed something outside the copy: {[row['line'] for row in rows if row.get('changed')]}")
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ DECISIONS = 100_000
 
 
 def costs() -> list[Row]:
-    """Sessions of two days with twenty answers of two models and five tools each, as in their summaries."""
+    """Measure the report on costs: the sessions last two days, with twenty answers of two models and five tools each."""
     events: list[Event] = []
     for step in range(20):
         usage = {"input_tokens": 1000, "cached_input_tokens": 900, "output_tokens": 50}
@@ -54,7 +54,7 @@ def costs() -> list[Row]:
 
 
 def backtests() -> list[Row]:
-    """Decisions about commands and files, each asked about only once, under some 200 other rules."""
+    """Judge recorded decisions about commands and files again, each of them once, under some 200 other rules."""
     with tempfile.TemporaryDirectory() as folder:
         lines = [dumps_event(event) for event in _decisions(folder)]
         found: list[int] = []

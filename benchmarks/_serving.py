@@ -59,7 +59,7 @@ class Serving:
         self.writers.append(writer)
 
     async def enter_task(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a client as any application with a coroutine for each of them: wait for data, write it, wait again."""
+        """Serve a client as an application with one coroutine per client would: wait for data, write it, wait again."""
         while True:
             writer.write(await self.next_data)
             await writer.drain()
@@ -81,7 +81,7 @@ class Serving:
         return stored[0].seq
 
     async def broadcast(self, size: int) -> Any:
-        """The floor: the same bytes to all watchers, by asyncio alone."""
+        """Write the same bytes to all watchers by asyncio alone: the floor."""
         data = b"z" * size
         for writer in self.writers:
             writer.write(data)
@@ -90,7 +90,7 @@ class Serving:
         return None
 
     async def wake(self, size: int) -> Any:
-        """The floor of an application: the same bytes to all watchers, each written by its own task."""
+        """Let each watcher's own task write the same bytes: the floor of an application."""
         data, self.next_data = self.next_data, asyncio.get_running_loop().create_future()
         data.set_result(b"z" * size)
         return None

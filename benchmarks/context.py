@@ -64,7 +64,7 @@ def _request_bytes(count: int) -> int:
     def make(number: int) -> Any:
         @tool(name=f"handle_document_{number}", effect="read")
         def handle(title: str, body: str, priority: int = 0) -> str:
-            """Handle one document of the workspace: it is stored, indexed, and told to everybody who watches its folder."""
+            """Handle one document of the workspace: it is stored, indexed, and announced to all watchers of its folder."""
             return title
 
         return handle

@@ -1,5 +1,4 @@
-"""What stays flat when a store has ten times the sessions: each row is a query, compared with the same one on the small
-store.
+"""Queries whose cost should stay flat with ten times the sessions: each is compared with the same query on the small store.
 
 `OPENAGENTIC_TEST_LARGE=1` compares 10,000 with 100,000 sessions, otherwise 1,000 with 10,000. Postgres and Redis are
 included if `OPENAGENTIC_TEST_POSTGRES_URL` and `OPENAGENTIC_TEST_REDIS_URL` name servers.
@@ -78,7 +77,7 @@ def _under_prefix(url: str) -> Iterator[SessionStore]:
 
 
 def _compared(name: str, make: Callable[[int], Any]) -> Iterator[Row]:
-    """The queries to a store of that kind with few sessions, and with ten times as many."""
+    """Compare the queries to a store of that kind with few sessions, and with ten times as many."""
     few_s, many_s = (_asked(make, count) for count in (FEW, FEW * TIMES))
     for question, took_s in many_s.items():
         floor = f"with {FEW:,} sessions"
@@ -107,7 +106,7 @@ def _asked(make: Callable[[int], Any], count: int) -> dict[str, float]:
             "costs of all by tag": lambda: all_costs(store, "tag"),
             "an id by its start": lambda: whole_id(store, f"s{count // 3:08d}"),
         }
-        # Of many, because other work on the machine delays most of them.
+        # The best of many runs, because other work on the machine delays most of them.
         found = {name: best_s(work, 20) for name, work in questions.items()}
         print(f"    first search of {count:,}: {first_s:.2f} s", flush=True)
         return found

@@ -87,7 +87,7 @@ def _address() -> Iterator[str]:
 
 
 def _claims(url: str) -> Iterator[Row]:
-    """Claims and the bare statement, both by the same number of threads at once.
+    """Compare claims with the bare statement, both by the same number of threads at once.
 
     On Postgres, each thread has a connection; on SQLite they share that of the process. On SQLite, a claim costs about 0.12
     ms of processor time and the bare statement 0.035: 3.6 x, with one thread as with 16, because 150 bare ones in a row stay
@@ -240,7 +240,7 @@ def _take_over(url: str) -> Iterator[Row]:
                 second.kill()
         _end_all(queue)
     bar = f"value <= {LEASE_S + 1}"
-    yield Row(f"another worker goes on, lease {LEASE_S:g} s", took_s, "s", bar=bar)
+    yield Row(f"another worker continues, lease {LEASE_S:g} s", took_s, "s", bar=bar)
 
 
 def _workers(url: str) -> Iterator[Row]:

@@ -6,14 +6,14 @@ the n-th step of any run, so it is measured in runs after a first one. A warm ru
 includes options, agent, session, prompt, a call of Read with all decisions about it, and the answer, as an application pays
 them.
 
-A step of a longer run misses its bar: the floor contains only what the six events of a step cost as text. Of the processor
-time of a step (by a profile of that time), 43 % store them: 11 % in checks, checksums and the write, 8 % for the summary
-beside the log, 10 % for the digests by which a resumed run recognizes its own events, 5 % for the view of the session, 3 %
-for masking secrets; the rest are parts that take note. The permission of the call takes 10 %, the messages of the request
-and their digest 5 %, asyncio's switches between run, channel and caller 9 %. The rest is spread over some 1,700 calls of
-functions, none of which takes more than 3 %. By the machine's own profile (perf), 85 % are Python's interpreter, 7 % the
-kernel, 3 % the C library, 1 % each the digests and the encoder of JSON; garbage collection is below 3 %. So only fewer calls
-make a step cheaper, and the bar would need half of them.
+A step of a longer run misses its bar: the floor contains only what the six events of a step cost as text. Of the
+processor time of a step (by a profile of that time), 43 % store them: 11 % in checks, checksums and the write, 8 % for
+the summary beside the log, 10 % for the digests by which a resumed run recognizes its own events, 5 % for the view of
+the session, 3 % for masking secrets; the rest goes to parts that observe events. The permission of the call takes 10 %,
+the messages of the request and their digest 5 %, asyncio's switches between run, channel and caller 9 %. The rest is
+spread over some 1,700 calls of functions, none of which takes more than 3 %. By the machine's own profile (perf), 85 %
+are Python's interpreter, 7 % the kernel, 3 % the C library, 1 % each the digests and the encoder of JSON; garbage
+collection is below 3 %. Only fewer calls make a step cheaper, and meeting the bar would mean halving their number.
 
 Counted in instructions (cachegrind), a step is 7.8 times its floor, 2.9 million to 0.37. In time it is more, because the
 floor is a short loop that stays in the processor's caches, and a step is not: the same lines, written between two steps of
@@ -45,7 +45,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from . import Row
 
 STEPS = 1000
-_WINDOWS = {10: (2, 12), 100: (80, 120), 1000: (900, 999)}  # the steps whose median stands for "at n steps"
+_WINDOWS = {10: (2, 12), 100: (80, 120), 1000: (900, 999)}  # the steps whose median is "at n steps"
 _LONG_RUNS, _SHORT_RUNS = 3, 9
 _WARM_RUNS = 100
 _FLOOR = "json.dumps + os.write of its lines"
@@ -198,7 +198,7 @@ def _first_event_s(store: SessionStore) -> float:
 
 
 def _step_us(runs: list[list[float]], steps: int) -> float:
-    """The median of the steps around this one, in all of the runs; each run is given as the times of its steps."""
+    """The median of the steps around this one in all runs; each run is a list of the times of its steps."""
     first, last = _WINDOWS[steps]
     times = [
         pair for asked_at in runs for pair in zip(asked_at[first:last], asked_at[first + 1 : last + 1], strict=True)
@@ -207,7 +207,7 @@ def _step_us(runs: list[list[float]], steps: int) -> float:
 
 
 def _warm_run_us(folder: Path) -> tuple[float, float]:
-    """Microseconds of processor time of a run that calls Read once, in a process that has had others, and of its lines."""
+    """Microseconds of processor time of a warm run that calls Read once, and of writing the lines of its log."""
     (folder / "note.txt").write_text("a line\n")
     store = FileSessionStore(folder / "warm")
     took: list[float] = []

@@ -56,11 +56,11 @@ async def _call_rows() -> list[Row]:
     """Compare a call here with the bare one and with asyncio's, in turns, by the cheapest batch of each: a busy moment
     affects all.
 
-    The bare one blocks its thread. Of our 75 us it takes 33, mostly the two pipes and the JSON of 2 kB; 20 more are what
+    The bare call blocks its thread. Of our 75 us it takes 33, mostly the two pipes and the JSON of 2 kB; 20 more are what
     asyncio takes for any answer: two rounds of its loop, a future and its callback. The last 22 are ours: time limits and
     cancellation of each request, hooks for progress and questions (1.5), checks of the answer and its search for hidden
-    characters (2.5), and four coroutines between the tool and the connection. To meet the first bar, they would have to be
-    13.
+    characters (2.5), and four coroutines between the tool and the connection. To meet the first bar, they would have to
+    take 13.
     """
     seat = Seat("bench", McpServer(command=sys.executable, args=[*ARGUMENTS, "0"]), str(Path.cwd()), [], None, None)
     seat.start()

@@ -46,10 +46,10 @@ def _decisions(folder: str) -> list[Row]:
     kept for the next decision: each line differs, and between two decisions the disk may have changed.
 
     Counted in instructions (cachegrind), the decision is 82 times the floor, 3.1 million to 37 thousand, and `shlex.split`
-    24 times. In time the decision is about 200 times: the floor is a short loop that stays in the processor's caches, and
-    the decision, of about 1,800 calls, is not. So the bar would need half of them. Comparing with the rules that forbid
-    (which finds a forbidden program behind `env`, `xargs` or a path), and following each word to the file that it means
-    (which finds a link out of the workspace) are that half, and neither can be left out.
+    24 times. In time the ratio is about 200: the floor is a short loop that stays in the processor's caches, which the
+    decision, of about 1,800 calls, does not. So meeting the bar would mean halving their number. Half of them compare with
+    the rules that forbid (which finds a forbidden program behind `env`, `xargs` or a path) or follow each word to the file
+    that it means (which finds a link out of the workspace), and neither can be left out.
     """
     plain, ruled = PermissionGate(cwd=folder), PermissionGate(cwd=folder, **_rules())
     line = {"command": _LINE}
@@ -78,7 +78,7 @@ def _split() -> Row:
 
 
 def _rules() -> dict[str, Any]:
-    """150 command rules, of which four allow the line, and 50 path rules."""
+    """150 command rules, four of which allow the line, and 50 path rules."""
     named = ("Bash(npm run build:*)", "Bash(tee-like sub -x -y -z)", "Bash(pytest:*)", "Bash(cargo build:*)")
     return {
         "allow": (*named, *(f"Bash(program{n} sub:*)" for n in range(96))),

@@ -105,7 +105,7 @@ class Watcher(asyncio.Protocol):
 
 
 async def watch(port: int, requests: list[bytes], settle_bytes: int) -> list[Watcher]:
-    """This many watchers, each of which has received at least this much."""
+    """Start this many watchers, and wait until each has received at least this many bytes."""
     loop = asyncio.get_running_loop()
     watchers = []
     for request in requests:
@@ -141,13 +141,14 @@ async def measure_memory(folder: str) -> list[Row]:
 async def measure_broadcast(server: Server) -> list[Row]:
     """Compare the delivery of one event to all watchers of its session with the same bytes sent by bare asyncio.
 
-    Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest is a
-    task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and cold memory, since each
-    watcher has its own. Before that, 1.4 ms are spent in the store. The events and their text are prepared once for all.
+    Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest
+    is a task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and cache misses,
+    since each watcher has its own. Before that, 1.4 ms are spent in the store. The events and their text are prepared
+    once for all.
 
-    The bare one writes to all sockets in one loop, as no application can that serves each client in a coroutine of its own.
-    The second floor does that, with nothing else: a task for each watcher that waits for a future, writes and drains.
-    Meeting the first bar would take a way around ASGI, on which the application also runs under other servers.
+    Bare asyncio writes to all sockets in one loop, which an application with a coroutine per client cannot do. The
+    second floor has such coroutines and nothing else: a task for each watcher that waits for a future, writes and
+    drains. Meeting the first bar would mean bypassing ASGI, on which the application also runs under other servers.
     """
     [name] = server.ask("make", sessions=1, events=1)
     watchers = await watch(server.ports["port"], [server.request(name)] * BROADCAST, 300)
@@ -191,11 +192,11 @@ async def measure_append(kind: str, folder: str) -> list[Row]:
     """Compare an append to a server that a thousand clients watch with one to a server without clients, in turns.
 
     The watchers follow other sessions and have received the existing events; their thread takes about a twentieth of a
-    processor, which the median append does not notice. What swings is the machine: in one process, the medians of 150
-    appends in a row differed by up to 1.2 x without watchers and by 1.3 x with them, around the same value, also directly
-    after the last client was served. A second window, seconds after the first, was 0.94 to 0.98 x it without any watcher,
-    and 0.95 to 1.24 x with them. So the two servers take turns of 20 appends, and each turn is compared with its
-    neighbour: with no watchers on either, that gives 0.94 to 1.05, with them 0.86 to 1.07.
+    processor, so the median append is not affected. The variation comes from the machine: in one process, the medians of
+    150 appends in a row differed by up to 1.2 x without watchers and by 1.3 x with them, around the same value, even
+    directly after the last client was served. A second window, seconds after the first, took 0.94 to 0.98 times as long
+    without any watcher, and 0.95 to 1.24 times with them. So the two servers take turns of 20 appends, and each turn is
+    compared with its neighbour: with no watchers on either, the ratio is 0.94 to 1.05, with them 0.86 to 1.07.
     """
     with (
         Server(f"{kind}:{folder}/watched-{kind}?durability=flush") as watched,

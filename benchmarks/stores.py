@@ -74,7 +74,7 @@ def _appends(place: Path) -> Iterator[Row]:
     rate = APPENDS / ours_s
     made, ready = (
         "bare sqlite3 inserts of the same rows, JSON included",
-        "bare sqlite3 inserts of rows that stand ready",
+        "bare sqlite3 inserts of prepared rows",
     )
     yield Row("bare sqlite3 inserts (WAL, NORMAL)", APPENDS / made_s, "events/s")
     yield Row("append, SQLite", rate, "events/s", made_s / ours_s, made, "ratio >= 0.7")
@@ -121,7 +121,7 @@ def _long_session(store: SessionStore, count: int) -> str:
 
 
 def _opening(place: Path) -> Iterator[Row]:
-    """Becoming the writer of a log that grew by appends; reading it would cost hundreds of times the floor."""
+    """Measure becoming the writer of a log that grew by appends; reading it would cost hundreds of times the floor."""
     for scheme in ("sqlite", "file"):
         store = open_store(f"{scheme}:{place / 'open'}-{scheme}")
         short, long = _grown_session(store, 10), _grown_session(store, LOG_EVENTS)
@@ -144,8 +144,10 @@ def _open_and_close(store: SessionStore, session_id: str) -> None:
 
 
 def _forks(place: Path) -> Iterator[Row]:
-    """A fork of a file reads, checks and writes each block in this process, and waits for the disk once; `copytree` lets
-    the system copy.
+    """Compare forks with plain copies.
+
+    A fork of a file reads, checks and writes each block in this process, and waits for the disk once; `copytree` lets the
+    system copy.
 
     Of its processor time, 4 times that of the copy, two thirds are the checksums and the count of the lines.
     """

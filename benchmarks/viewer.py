@@ -2,9 +2,9 @@
 
 Needs Chromium and playwright (the dev extra); without them nothing is measured. The floor is an empty page.
 
-A frame of scrolling costs the page's thread 5 ms (0.5 layout, 1.6 style, the rest painting), of the 16.7 that a screen
-leaves for it, and an empty page 0.6. With each of the 3,333 blocks as a child of what scrolls, instead of in groups of 50,
-it cost 28.
+A frame of scrolling costs the page's thread 5 ms (0.5 layout, 1.6 style, the rest painting), of the 16.7 ms that a
+screen leaves for it, and an empty page 0.6. With each of the 3,333 blocks as a child of the scrolling element, instead
+of in groups of 50, it cost 28.
 """
 
 from __future__ import annotations

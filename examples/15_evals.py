@@ -10,7 +10,7 @@ from openagentic_sdk.evals import Calls, Case, Regex, Suite, Variant, compare_re
 
 @tool(effect="read")
 def stock(item: str) -> str:
-    """How much of it there is."""
+    """Return the stock of an item."""
     return f"{item}: 4"
 
 

@@ -25,12 +25,12 @@ class Answer:
 
 
 def look_up(ctx: ToolContext[Shop], order: str) -> int:
-    """The price of an order."""
+    """Return the price of an order."""
     return ctx.deps.orders[order]
 
 
 async def refund(ctx: ToolContext[Shop], order: str) -> str:
-    """Pay an order back."""
+    """Refund an order."""
     ctx.deps.paid_back += ctx.deps.orders[order]
     return "paid back"
 

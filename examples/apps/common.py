@@ -28,7 +28,7 @@ def shared_flags() -> ArgumentParser:
 
 
 def command_line(description: str | None, *parents: ArgumentParser) -> ArgumentParser:
-    """A parser that prints a module's docstring as its help."""
+    """Create a parser that prints a module's docstring as its help."""
     return ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter, parents=parents)
 
 

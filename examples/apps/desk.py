@@ -33,7 +33,7 @@ Reply = tuple[HTTPStatus, Mapping[str, Any]]
 
 
 def opening_hours(day: str) -> str:
-    """When the tea room is open."""
+    """Return the opening hours of the tea room."""
     return "closed" if day.lower() == "monday" else "10 to 18"
 
 
@@ -91,7 +91,7 @@ def shown(customer: str, question: UserQuestion) -> dict[str, Any]:
 
 
 def open_questions(store: SessionStore) -> list[dict[str, Any]]:
-    """The questions that wait for a person, of all customers."""
+    """The open questions of all customers, as the API returns them."""
     return [
         shown(row.id, event)
         for row in store.list_session_summaries()

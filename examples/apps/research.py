@@ -64,7 +64,7 @@ class Report:
 
 
 def search(ctx: ToolContext[Library], words: list[str]) -> list[Hit]:
-    """Find lines of the notes that hold one of the words."""
+    """Find lines of the notes that contain one of the words."""
     wanted, hits = [word.lower() for word in words], list[Hit]()
     for source in ctx.deps.sources():
         for number, line in enumerate(ctx.deps.text(source).splitlines(), 1):

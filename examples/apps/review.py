@@ -95,7 +95,7 @@ def in_the_change(ctx: ToolContext[Change], review: Review) -> Review:
     for each in review.findings:
         if each.line not in ctx.deps.lines.get(each.file, ()):
             shown = ", ".join(f"{name}: {min(lines)}-{max(lines)}" for name, lines in ctx.deps.lines.items())
-            raise ModelRetryError(f"{each.file}:{each.line} is no line of the change, which shows {shown}")
+            raise ModelRetryError(f"{each.file}:{each.line} is not a line of the change, which shows {shown}")
     order = ("blocker", "warning", "note")
     return replace(review, findings=sorted(review.findings, key=lambda each: order.index(each.severity)))
 

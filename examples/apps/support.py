@@ -78,12 +78,12 @@ class Verdict:
 
 
 def list_orders(ctx: ToolContext[Shop]) -> list[Order]:
-    """The customer's orders."""
+    """List the customer's orders."""
     return ctx.deps.orders()
 
 
 def refund(ctx: ToolContext[Shop], order: str, reason: Literal["lost", "damaged", "late"]) -> Decimal:
-    """Pay an order back. Returns what was paid."""
+    """Refund an order. Return the refunded amount."""
     return ctx.deps.refund(order)
 
 
@@ -152,7 +152,7 @@ def turn(args: Namespace, customer: str, text: str | None, answers: dict[str, st
 
 
 def approvals(args: Namespace) -> int:
-    """Print what waits for a person."""
+    """Print the questions that wait for a person."""
     for session, question in open_questions(args):
         print(f"{question.question_id}  {session}  {question.prompt} {question.details['input']}")
     return 0

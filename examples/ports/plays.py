@@ -22,7 +22,7 @@ def model(word: str, *turns: Mapping[str, Any] | str) -> str | ScriptedProvider:
 
 
 def settings(word: str, *turns: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The same for `OpenAgenticOptions`."""
+    """The options `provider` and `model` of `OpenAgenticOptions` for such a model."""
     found = model(word, *turns)
     return {"model": found} if isinstance(found, str) else {"provider": found, "model": "scripted"}
 

@@ -49,7 +49,7 @@ class SeatPreference:
 
 @dataclass
 class Failed:
-    """No seat can be made out."""
+    """The text names no seat."""
 
     reason: str
 

@@ -42,7 +42,7 @@ class Success:
 
 @dataclass
 class InvalidRequest:
-    """The request does not say enough to write a query."""
+    """The request does not contain enough to write a query."""
 
     error_message: str
 
