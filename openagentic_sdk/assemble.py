@@ -569,7 +569,7 @@ class _Assembly:
         if not names_all and not may_come_later and not names & {*self._tools.names()}:
             tool_list = ", ".join(map(repr, definition.tools))
             raise ToolInputError(
-                f"the agent {name!r} would have no tools, since none here is named {tool_list}; correct its "
+                f"the agent {name!r} would have no tools, since no tool here is named {tool_list}; correct its "
                 f"`tools` in {source}",
                 path="agent",
             )

@@ -260,7 +260,7 @@ def _text_of(path: Path) -> str:
 
 
 def _digest_form(value: Any) -> Any:
-    """The digest's representation of a value that is not JSON."""
+    """Return the JSON value that represents a non-JSON value in the digest."""
     if isinstance(value, Suite | Case | Variant | Call) or type(value) in SCORERS.values():
         return {"is": type(value).__name__, **{each.name: getattr(value, each.name) for each in fields(value)}}
     code = getattr(value, "__code__", None)

@@ -1,4 +1,4 @@
-"""The row of a run of a fleet, and its states.
+"""The database row of a fleet's run, and its states.
 
     queued    -> running     a worker claims it: it is due, its session is free, the limits allow it
     running   -> running     another worker claims it, because the lease expired
@@ -121,7 +121,7 @@ class RunUsage:
 
 @frozen
 class RunOutcome:
-    """The next state of a run after `running`. It is not claimed again for `delay_s` seconds.
+    """The next state of a run after `running`. The run is not claimed again for `delay_s` seconds.
 
     `parked_seq` is the last `seq` of the log of a parked run. If `used` is `None`, the usage in the row is left unchanged.
     """

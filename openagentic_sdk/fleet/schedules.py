@@ -116,7 +116,7 @@ class Schedules:
         return self.find(name)
 
     def fire_due(self) -> int:
-        """Enqueue a run for each schedule that is due; return how many. Every worker calls this continually."""
+        """Enqueue a run for each due schedule, up to `MAX_FIRED`; return how many. Every worker calls this continually."""
         due = _DUE.format(columns=_COLUMNS, wall=self._tables.wall)
         return sum(self._fire(_schedule(row)) for row in self._tables.read(due, (MAX_FIRED,)))
 

@@ -312,7 +312,7 @@ class _Checkout:
         return self._last
 
     def push(self, branch: str) -> None:
-        """Commit the newest patch on top of the commit, and force-push it to the branch."""
+        """Commit the newest patch with `self.commit` as its parent, and force-push the result to the branch."""
         env = {
             "GIT_DIR": str(self._copy),
             "GIT_OBJECT_DIRECTORY": f"{self._home}/objects",
@@ -373,7 +373,7 @@ class _Git:
         }
 
     def reach(self, *arguments: str, home: Path, env: Mapping[str, str]) -> _GitOutput:
-        """Run git with access to the server, away from any working tree. Raises what `run` raises."""
+        """Run git with access to the server, outside any working tree. Raises what `run` raises."""
         return self._run(arguments, home, {**self._reaching_env, **env}, home, False, NETWORK_S, None)
 
     def run(

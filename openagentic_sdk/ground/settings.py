@@ -93,7 +93,7 @@ class WithAdvice:
 
     @classmethod
     def advice(cls, name: str) -> str:
-        """Return advice on what to write instead, as a clause; empty if nothing is similar."""
+        """Return advice on what to write instead of an unknown argument, as a clause; empty if nothing is similar."""
         return advice_on(name, cast(Any, cls).__dataclass_fields__)
 
 

@@ -380,7 +380,7 @@ class Guest(Generic[T]):
 
     @types.coroutine
     def _run_until_let_go(self, work: Callable[[], Awaitable[T]]) -> Generator[Any, None, T]:
-        """Await the work. Once that is abandoned, the next cancellation ends the task regardless of it: `asyncio.run`
+        """Await the work. Once it is abandoned, the next cancellation ends the task even if the work does not: `asyncio.run`
         cancels all tasks at the end of the program, and waits for them.
         """
         coroutine = _awaiting(work)

@@ -512,7 +512,7 @@ def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentF
 
 
 def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted | None]]:
-    """The calls of the continuing turn whose subagents run in the background, each with its start event, if it has one."""
+    """The current turn's calls whose subagents run in the background, each with its start event, if it has one."""
     started: dict[str, SubagentStarted] = {}
     records: list[CallRecord] = []
     for event in reversed(view.events):

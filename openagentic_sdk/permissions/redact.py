@@ -38,7 +38,7 @@ class Redactor:
     """Masks secrets in text. Callable, so that it fits the option `redact`.
 
     `secrets` maps the name shown in a mask to the value; values of fewer than 8 characters are ignored, because they would
-    mask innocent text. `shapes` enables tokens that are known by their format. `counts` counts what was masked.
+    mask innocent text. `shapes` also masks tokens recognised by their format. `counts` counts what was masked.
     """
 
     def __init__(self, secrets: Mapping[str, str] | None = None, *, shapes: bool = True) -> None:

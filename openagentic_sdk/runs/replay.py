@@ -247,7 +247,7 @@ class Replay:
         self.provider.expect(step)
 
     def raise_recorded_error(self, use: ToolUse) -> None:
-        """Raise the recorded error of a call, if any: even an invalid call may have ended otherwise, such as cancelled."""
+        """Raise the recorded error of a call, if any: even an invalid call may have been cancelled instead."""
         result = self._recording.results.get(use.tool_use_id)
         if result is not None and result.is_error and use.name not in self._live:
             recorded_outcome(result)

@@ -263,7 +263,7 @@ class Feed:
         return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
 
     def learn(self, seq: int, mark: _Mark | None) -> None:
-        """Note that the log reaches at least this far, and notify the waiters: polling does not report known events."""
+        """Note that the log reaches at least this far, and wake the waiters: polling reports only what is beyond `end`."""
         if seq > self.last_seq:
             self.end = seq, mark
             self._forget()

@@ -231,7 +231,7 @@ def inside_partials(function: Any) -> Any:
 
 
 def plain_function(function: Any) -> Any:
-    """The function with the annotations: the one inside a partial, or the call method of an object or class."""
+    """The function with the annotations: the one inside a partial, an object's `__call__` or a class's `__init__`."""
     function = inside_partials(function)
     if inspect.isroutine(function) or isinstance(function, staticmethod | classmethod):
         return function

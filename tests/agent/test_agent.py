@@ -629,7 +629,7 @@ class Handoffs(IsolatedAsyncioTestCase):
             OptionsError, "judge returns .*Verdict.* and this agent .*str.*: give both the same output type"
         ):
             await scripted("Hi.", handoffs=[judge]).run("Hi.")
-        with self.assertRaisesRegex(OptionsError, "not an agent with a name"):
+        with self.assertRaisesRegex(OptionsError, "must be an Agent whose name is a valid identifier"):
             await scripted("Hi.", handoffs=[scripted()]).run("Hi.")
 
     async def test_a_handoff_before_which_the_process_died_happens_on_resume(self) -> None:

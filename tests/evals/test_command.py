@@ -176,10 +176,10 @@ class Command(unittest.TestCase):
             ([str(self.suite), "--repeats", "0"], "at least 1"),
             ([str(self.suite), "--parallel", "0"], "at least 1"),
             ([str(self.suite), "--max-cost", "-1"], "at least 0"),
-            ([str(self.suite), "ID"], "takes 0 ids"),
+            ([str(self.suite), "ID"], "accepts 0 ids"),
             ([str(self.suite), "--resume"], "no interrupted eval of 'shop'"),
-            (["compare", "a"], "takes 2 ids"),
-            (["show"], "takes 1 ids"),
+            (["compare", "a"], "accepts 2 ids"),
+            (["show"], "accepts 1 id,"),
         ):
             with self.subTest(words):
                 code, out, err = self.call(*arguments)

@@ -107,7 +107,9 @@ class Tools(AgentTestCase):
                 result = self.run_script(call("Task", agent="typo", prompt="Go."), "Done.")
                 self.assertEqual(self.started(result.events), [])
                 [error] = [e.error_message or "" for e in result.events if isinstance(e, ToolResult)]
-                self.assertRegex(error, r"the agent 'typo' would have no tools, since none here is named '.*typo\.md")
+                self.assertRegex(
+                    error, r"the agent 'typo' would have no tools, since no tool here is named '.*typo\.md"
+                )
 
     def test_one_existing_tool_is_enough_and_the_typo_is_reported_once(self) -> None:
         self.agent("half", tools="Read, Raed, LS, mcp__later__x, Grep")

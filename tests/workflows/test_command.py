@@ -140,7 +140,7 @@ class WorkflowCommand(CommandCase):
         self.assertEqual([step["state"] for step in steps], ["done", "done", "done", "done", "failed"])
         self.assertEqual([step["level"] for step in steps], [1, 2, 2, 3, 4])
         child = steps[1]["child_session_id"]
-        self.assertIn("a step of the workflow 'r', whose id", self.command("workflow", "answer", child, "yes")[2])
+        self.assertIn("a step of the workflow 'r': give that id", self.command("workflow", "answer", child, "yes")[2])
         (self.app / "up").touch()
         for number, code in (("99", FAILED), ("1", FAILED), (steps[-1]["number"], OK)):
             self.assertEqual(self.command("workflow", "retry", "r", number)[0], code)

@@ -272,7 +272,7 @@ def _groups(result: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdic
 
 
 def call_text(call: RecordedCall) -> str:
-    """A call on one line, without secrets of this environment."""
+    """A call as one line, with the secrets of this environment masked."""
     input = mask_value(call.input or {}, environment_redactor())
     about = next((input[key] for key in _TELLING if isinstance(input.get(key), str)), None)
     return on_one_line(f"{call.tool}: {json.dumps(input) if about is None else about}", _MAX_SHOWN_CHARS)

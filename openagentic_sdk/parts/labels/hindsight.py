@@ -155,7 +155,7 @@ def _built_in() -> Mapping[str, BareTool]:
 
 
 def _recorded_tool(name: str, effect: str) -> ActingTool:
-    """A tool known only by the name and the effect in the log."""
+    """The built-in tool of this name, otherwise a stand-in made from the name and the recorded effect."""
     tool = _built_in().get(name)
     if tool is not None:
         return ActingTool.of(tool, tool.labels if isinstance(tool, Tool) else None)

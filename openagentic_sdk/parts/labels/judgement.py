@@ -211,7 +211,7 @@ def _carried_finding(place: str, value: Any, origin: ValueOrigin, view: SessionV
 def _secrets_carried(
     control: Mapping[str, Any], fold: LabelsFold, carried_names: Container[str]
 ) -> Iterator[LabelFinding]:
-    """Yield a finding for each restricted secret if the call goes to other readers, or does not declare its readers."""
+    """Yield a finding for each secret in `carried_names` if the call has other readers, or does not declare them."""
     goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
     for secret, readers in fold.secrets.items():
         if secret not in carried_names:

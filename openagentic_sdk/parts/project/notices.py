@@ -93,7 +93,7 @@ def grouped(notes: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _reason(note: Diagnostic) -> str:
-    """The sentence of a finding, with `{names}` in place of its own name."""
+    """The sentence for findings like this one, with `{names}` for the name; its own message if no others can be like it."""
     for each in _ALIKE.get(note.code, ()):
         if match := each.pattern.fullmatch(note.message):
             fixed = {key: value.replace("{", "{{") for key, value in match.groupdict().items() if key != "name"}

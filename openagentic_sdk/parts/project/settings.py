@@ -324,7 +324,7 @@ class Entries:
         self.notes.append(Diagnostic(code, message, self.line_of(text), self.path))
 
     def line_of(self, text: str) -> int:
-        """The number of the first line that contains this text in quotes; 0 if it is written differently."""
+        """The number of the first line that contains this text in quotes; 0 if none does."""
         # The file may contain the text with or without escapes.
         at = self.source.find(json.dumps(text, ensure_ascii=False))
         at = at if at >= 0 else self.source.find(json.dumps(text))

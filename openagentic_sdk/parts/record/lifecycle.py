@@ -160,7 +160,7 @@ def get_messages(
 
 
 def turns_of(events: Iterable[Event]) -> list[list[Event]]:
-    """The events of each turn that was not rewound, including compacted turns; the first item precedes every prompt."""
+    """The events of each turn that was not rewound, including compacted turns; the first item precedes any prompt."""
     turns: list[list[Event]] = [[]]
     for event in standing_events(events):
         if _is_prompt(event):

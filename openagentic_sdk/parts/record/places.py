@@ -106,7 +106,7 @@ def value_at(event: Event, pointer: str) -> Any:
 def leaf_place(event: Event, pointer: str) -> str:
     """The place to erase for a given one: itself, or the nearest erasable object or list that contains it.
 
-    Raises `OptionsError` for a place that the event does not have, and for fields that hold the session together.
+    Raises `OptionsError` for a place that the event does not have, and for one that is empty or needed to read the session.
     """
     if not pointer.startswith("/"):
         raise OptionsError(f"{pointer!r} is not a JSON pointer: begin it with /, as in /output/stdout")

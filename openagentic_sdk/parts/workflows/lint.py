@@ -631,7 +631,7 @@ class _Body(ast.NodeVisitor):
                 self._follow_reference(value)
 
     def _follow_reference(self, node: ast.expr) -> None:
-        """Follow a function that is passed to another one that calls it."""
+        """Check a function that is passed, by name, to another one that calls it."""
         value = self.infer(node) if isinstance(node, ast.Name | ast.Attribute) else None
         if isinstance(value, _Local) and not isinstance(value.node, ast.ClassDef):
             self.follow(value, None)

@@ -52,8 +52,8 @@ _LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", "
 
 @frozen
 class Suggestion:
-    """An allow rule for the project `project_dir`. `saved` are the calls about which it would have avoided a question, all
-    answered with yes; `also_runs` are the other recorded calls that it would have permitted.
+    """An allow rule for the project `project_dir`. `saved` are approved calls that it would have permitted without a
+    question; `also_runs` are the other recorded calls that it would have permitted.
     """
 
     rule: str
@@ -226,7 +226,7 @@ def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) ->
 
 
 def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
-    """Yield the leading words of a command for which a rule may cover all commands that begin with them."""
+    """Yield the prefixes of a command, in words, that a rule may allow with any words after them."""
     argv = command.argv
     if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
         return

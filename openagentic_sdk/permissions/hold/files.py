@@ -127,7 +127,7 @@ def _entries_named(folder: str, folded_name: str) -> list[str]:
 
 
 def _matching(top: str, patterns: Sequence[re.Pattern[str]], budget: int) -> tuple[list[str], int]:
-    """The outermost paths below `top` that match a pattern, and the remaining search budget."""
+    """The outermost paths below `top` that match a pattern, and the remaining search budget, negative if it ran out."""
     # One pattern for all rules, since each entry of a large tree is compared.
     together = re.compile("|".join(f"(?:{one.pattern})" for one in patterns), re.DOTALL | re.IGNORECASE)
     matches: list[str] = []

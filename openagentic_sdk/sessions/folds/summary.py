@@ -211,7 +211,7 @@ def summary_matches(
     """Whether a row matches a list's filters: folder, tenant, and every word of `query` in title, prompts, tags, model or
     id.
 
-    The tenant "" is that of sessions without one.
+    A `tenant` of "" matches sessions without one.
     """
     if tenant is not None and (summary.tenant or "") != tenant:
         return False

@@ -117,7 +117,7 @@ class TableStore(ABC):
         """The database."""
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Like `SessionStore.claim_request`, by a row that only one of many claims can insert."""
+        """Like `SessionStore.claim_request`, using a row that only one of several concurrent claims can insert."""
         check_text("request_id", request_id)
         if not is_possible_id(session_id):
             raise SessionNotFoundError(session_id)

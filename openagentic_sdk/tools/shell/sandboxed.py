@@ -9,7 +9,6 @@ of the mode: `preview` drops and lists everything written, `commit` lists what w
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 import threading
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
-from ...ground.disk import SystemDisk, is_within, whole_file
+from ...ground.disk import SystemDisk, is_within, remove_tree, whole_file
 from ...ground.frozen import frozen, mutable
 from ...ground.patterns import regex
 from ...ground.system import user_home
@@ -246,7 +245,7 @@ class BashSandbox:
             limits=self.limits,
         )
         bytecode = f"bytecode-{os.urandom(8).hex()}"
-        stack.callback(shutil.rmtree, f"{temp}/{bytecode}", ignore_errors=True)
+        stack.callback(remove_tree, f"{temp}/{bytecode}")
         command.environment = _environment(temps[0] if is_mounted and temps else temp, bytecode)
         return command
 

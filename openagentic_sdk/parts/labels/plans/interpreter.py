@@ -168,7 +168,7 @@ class _Expressions:
         elif isinstance(container.data, list) and isinstance(key, int):
             container.data[key] = value
         else:
-            raise TypeError("only items of lists and dicts can be set")
+            raise TypeError("only items of dicts, and of lists by number, can be set")
         self._change(container, label)
 
     def _change(self, container: Value, label: ValueLabel) -> None:

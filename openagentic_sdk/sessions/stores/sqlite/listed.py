@@ -62,9 +62,7 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
     def _indexed_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Yield rows like `_shown_behind`; after the newest ones, which usually contain a common word, an index selects
-        them.
-        """
+        """Yield rows like `_shown_behind`: the newest, which usually contain common words, without an index."""
         before = float("inf") if after is None else after[0]
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
             before = place()[0]
