@@ -602,13 +602,19 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     recursive = reader.always_recursive or is_recursive
     if reader.names_only:
         return Reads((), recursive, tuple(values))
-    # With these options, grep and rg have no pattern among their operands.
-    has_pattern = reader.skip and "--files" not in options and "e" not in letters
+    # With these options, grep and rg have no pattern among their operands; for fd, -e is another one.
+    gives_pattern = argv[0] not in ("fd", "fdfind") and any(_first_valued(option, reader) == "e" for option in options)
+    has_pattern = reader.skip and "--files" not in options and not gives_pattern
     if argv[0] == "[":
         operands = [word for word in operands if word != "]"]
     paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
     follows = "*" if is_recursive and (argv[0] == "diff" or (reader.skip and "R" in letters)) else ""
     return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values), follows=follows)
+
+
+def _first_valued(option: str, reader: Reader) -> str:
+    """The letter of a group of options to which the rest of the word, or the next one, is a value."""
+    return next((letter for letter in option[1:] if option[1] != "-" and letter in reader.valued), "")
 
 
 def _does_more(
@@ -845,8 +851,10 @@ def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
     # Nor with a path that find would read as part of its expression.
     if reads is None or reads.follows or any(path.startswith(("-", "(", "!", ",")) for path in reads.paths):
         return argv
-    # A wildcard expands to names in its folder, and names that ls prints without their folder are looked up here.
-    folders = [posixpath.dirname(path) or "." if IS_GLOB.search(path) else path for path in reads.paths]
+    # A wildcard stands for names in its folder, names that ls prints without their folder are looked up here, and above
+    # each of several folders it prints the folder's name with a colon, which may be a name beside the folder.
+    is_titled = name == "ls" and len(reads.paths) > 1
+    folders = [posixpath.dirname(path) or "." if is_titled or IS_GLOB.search(path) else path for path in reads.paths]
     if any(IS_GLOB.search(folder) for folder in folders):
         return argv
     return ("find", *(["."] if name == "ls" else []), *folders)

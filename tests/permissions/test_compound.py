@@ -409,6 +409,8 @@ class HostileNames(WorkspaceTestCase):
     def test_links_beside_what_a_line_names_are_not_followed(self) -> None:
         (self.root / "sub/m.py").symlink_to(self.outside / "outside.txt")
         (self.root / "sub/src").symlink_to(self.outside)
+        self.fill("d/a", "e/b")
+        (self.root / "d:").symlink_to(self.outside / "outside.txt")
         self.check(
             ("ask", "find . -maxdepth 1 -type f -exec grep -R x sub {} \\;"),
             ("ask", "find . -maxdepth 1 -name sub -exec grep -R x {} \\;"),
@@ -416,6 +418,8 @@ class HostileNames(WorkspaceTestCase):
             ("ask", "find . -maxdepth 1 -type f -exec diff {} sub \\;"),
             ("ask", "find . -maxdepth 1 -name m.py -o -name sub -exec diff {} + "),
             ("ask", "find . -maxdepth 1 -type f | xargs grep -R x sub"),
+            ("ask", "fd -e py m.py | xargs cat"),
+            ("ask", "cd e && ls ../d ../e | xargs cat"),
             ("ask", "find src -type f | xargs -I{} grep -R x sub {}"),
             # The names belong to another folder.
             ("ask", 'find . -name a.py | while read -r f; do cd sub; cat "$f"; done'),
