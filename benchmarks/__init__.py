@@ -35,7 +35,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is met; None without one."""
+        """Whether the bar is met; None if there is none."""
         if not self.bar:
             return None
         subject, comparison, limit = self.bar.split()

@@ -1,4 +1,4 @@
-"""Count the questions that a public corpus of command lines asks, and check that each line changes nothing but its copy.
+"""Count the questions asked about a public corpus of command lines, and check that each line changes only its copy.
 
     python3 -m benchmarks._questions tests/cli [--no-sandbox] [--shard 0/2] [--out FILE]
 
@@ -184,7 +184,9 @@ def report(found: list[dict[str, object]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--no-sandbox", action="store_true", help="what tables alone let run")
+    parser.add_argument(
+        "--no-sandbox", action="store_true", help="try no line on a copy: count what the tables alone let run"
+    )
     parser.add_argument("--shard", default="0/1", help="which part of the lines, as 0/2")
     parser.add_argument("--out", type=Path, default=Path("questions.jsonl"))
     given = parser.parse_args()

@@ -2,7 +2,7 @@
 
 `query, OpenAgenticOptions` and the run of one step miss their bars. They load about 265 modules, at 0.3 to 0.5 ms each
 (finding and reading the file, its bytecode, its classes), and no module takes more than 3 % of the time. Whatever a run of
-one step never calls (the decision about a command, the sandbox, the index of a folder of sessions) comes to an eighth of
+one step never calls (the decision about a command, the sandbox, the index of a folder of sessions) makes up an eighth of
 it: loading that on first use, in more than thirty places inside functions, would not reach the bars either.
 `ground.frozen` takes 8 %, and defining its classes by the standard decorator several times as much.
 

@@ -2,7 +2,7 @@
 
     python3 docs/pictures/make.py
 
-It plays a scripted session with the real command, in folders that are gone afterwards. Needs tmux and chromium. A terminal
+It plays a scripted session with the real command, in temporary folders. Needs tmux and chromium. A terminal
 becomes SVG (rows of text with their colours), a page PNG. Look at each picture before you commit it.
 """
 
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 class Terminal:
-    """`chat` in a tmux of its own, with a project and a home that nobody else has."""
+    """`chat` in its own tmux server, with its own project and home folder."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "ada"
@@ -155,7 +155,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def svg(screen: str) -> str:
-    """What `capture-pane -e` gave, drawn: a run of letters of one style is one text at its column."""
+    """Draw the output of `capture-pane -e`: each run of characters of one style is one text at its column."""
     lines = screen.rstrip("\n").split("\n")
     width, height = COLUMNS * CELL + 2 * PAD, len(lines) * LINE + 2 * PAD
     parts = [
@@ -179,7 +179,7 @@ def svg(screen: str) -> str:
 
 
 def runs(line: str, style: dict[str, str]) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Each run of one style: its column, its text, its attributes. `style` goes on from row to row."""
+    """Yield each run of one style: its column, its text, its attributes. `style` carries over from row to row."""
     column = 0
     for place, part in enumerate(re.split("\x1b\\[([0-9;]*)m", line)):
         if place % 2:
@@ -193,7 +193,7 @@ def runs(line: str, style: dict[str, str]) -> Iterator[tuple[int, str, dict[str,
 
 
 def change(style: dict[str, str], codes: list[int]) -> None:
-    """Do what select-graphic-rendition codes say (ECMA-48, 8.3.117)."""
+    """Apply select-graphic-rendition codes to a style (ECMA-48, 8.3.117)."""
     while codes:
         code = codes.pop(0)
         if code == 0:
@@ -222,7 +222,7 @@ def columns_of(text: str) -> int:
 
 
 def take_pages(folder: Path) -> None:
-    """The page of the session that was played, light and dark."""
+    """Take pictures of the page of the session that was played, light and dark."""
     page = folder / "page.html"
     words = [sys.executable, "-m", "openagentic_sdk", "view", "newest", "-o", str(page)]
     subprocess.run(words, env=environment(folder / "ada"), check=True, stdout=subprocess.DEVNULL)

@@ -32,12 +32,12 @@ print(openapi()["openapi"], openapi()["paths"]["/v1/questions"]["get"]["operatio
 |---|---|---|---|
 """
 RESPONSES_HEAD = """
-## What a request for a response may contain
+## What a Responses request may contain
 
 `accepts` is a list in the agent's table of `agents.toml` (`accepts = ["instructions", "history", "format"]`; default: none).
-A field that needs a word which the list lacks is refused with status 400. Text from users and accepted instructions form the
-prompt; earlier messages from others are quoted in it, and are untrusted to [labels](injection.md). Fields not listed have
-no effect.
+A field that requires a word missing from the list is refused with status 400. Text from users and accepted instructions
+form the prompt; earlier messages from others are quoted in it, and are untrusted to [labels](injection.md). Fields not
+listed have no effect.
 
 | field of the body | |
 |---|---|
