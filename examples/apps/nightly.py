@@ -32,7 +32,7 @@ class Inbox:
 
 @dataclass
 class Summary:
-    """What a document says."""
+    """The summary of a document."""
 
     title: str
     urgent: bool

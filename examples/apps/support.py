@@ -119,7 +119,7 @@ def support_agent(args: Namespace) -> Agent[Shop, Verdict]:
 
 
 def ask(args: Namespace) -> int:
-    """Answer a customer, or report what the answer waits for."""
+    """Answer a customer, or print the questions that the answer waits for."""
     return turn(args, args.customer, args.text, {})
 
 

@@ -56,7 +56,7 @@ class Failed:
 
 @dataclass
 class Search:
-    """What is asked for, and where to look."""
+    """The requested flight, and the page to search."""
 
     page: str
     origin: str
