@@ -67,7 +67,7 @@ _PLACEHOLDER = "DeferredToolPlaceholder"
 # Blocks that a message's own fields represent already; any other is opaque and kept verbatim.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-# The least that the API accepts as `budget_tokens`.
+# The smallest `budget_tokens` that the API accepts.
 _MIN_BUDGET = 1024
 # The maximum length of a call's id.
 _MAX_ID = 64
@@ -77,7 +77,7 @@ _NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class AnthropicProvider(EndpointProvider):
-    """The Messages API. The key is that of the call, `api_key` or ANTHROPIC_API_KEY.
+    """The Messages API. The key is that of the call, else `api_key`, else ANTHROPIC_API_KEY.
 
     `base_url` defaults to ANTHROPIC_BASE_URL. `cache_ttl` is how long prompts stay cached (`5m`, `1h`); None sets no cache
     marks. `thinking` is the API's own object (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` sets the effort
@@ -121,7 +121,7 @@ class AnthropicProvider(EndpointProvider):
         return self.address(self.operation)
 
     def models_url(self) -> str:
-        # The most that one page may contain; the default is 20.
+        # The maximum page size; the default is 20.
         return self.address("/v1/models", limit="1000")
 
     def authorization(self, key: str) -> dict[str, str]:
@@ -138,7 +138,7 @@ class AnthropicProvider(EndpointProvider):
         return headers
 
     def loads_tools(self, model: str) -> bool:
-        """Whether definitions may be placed where they were found.
+        """Whether a tool's definition may be placed at the search result that found the tool.
 
         The feature: platform.claude.com, "Custom tool search implementation".
         """
@@ -204,7 +204,7 @@ _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "
 
 
 class MessageReading(Reading):
-    """Read a message, block by block. With `holds`, part of the prompt was left for later, so the answer is not final."""
+    """A reader of a message, block by block. With `holds`, part of the prompt was held back, so the answer is not final."""
 
     def __init__(self, used_ids: set[str], origin: str, *, holds: bool = False) -> None:
         super().__init__(used_ids, origin)
@@ -379,7 +379,7 @@ def _needs_keeping(block: Mapping[str, Any]) -> bool:
 
 
 def _deferred_tool_names(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
-    """The tools that are defined where they were found, and a placeholder for them: the name as sent, by name."""
+    """Map the tools that are defined where a search found them, and their placeholder, to their names as sent."""
     deferred_names = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
     # The placeholder is in every request from the first, so that a later deferred tool does not change the prompt's prefix.
     has_search = any(function_of(tool).get("name") == TOOL_SEARCH for tool in tools)
@@ -419,10 +419,10 @@ class _MessagesPrompt:
 
 
 def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -> _MessagesPrompt:
-    """The messages in the form of the API. Results come first in the user turn after their calls.
+    """The messages in the API's format. Results come first in the user turn after their calls.
 
     After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
-    calling"); the user's other content is moved to after the answer to them.
+    calling"); the user's other content is moved after the answer to them.
     """
     prompt = _MessagesPrompt()
     system, turns = prompt.system, prompt.turns
@@ -454,7 +454,7 @@ def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -
             if code_waits:
                 prompt.held += blocks
                 continue
-        # Turns of one speaker are joined: all results of an answer's calls must be in the one turn after it.
+        # Consecutive turns of one speaker are joined: all results of an answer's calls must be in the one turn after it.
         speaker = "assistant" if role == "assistant" else "user"
         if turns and turns[-1]["role"] == speaker:
             turns[-1]["content"] += blocks
@@ -504,7 +504,7 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     kept_blocks = message.get("anthropic_content")
     if isinstance(kept_blocks, list):
         kept_ids = [block.get("id") for block in kept_blocks if block.get("type") == "tool_use"]
-        # If calls were added, removed or changed since, the kept blocks, with their signatures, belong to another
+        # If calls were added, removed or reordered since, the kept blocks, with their signatures, belong to another
         # answer.
         if kept_ids == [call["id"] for call in calls]:
             sendable = [
@@ -588,7 +588,7 @@ def _sampling(
 def _tool_choice(
     settings: RequestSettings, model: str, names: ToolNames, thinks: bool, family: ClaudeFamily, notices: list[str]
 ) -> dict[str, Any] | None:
-    """The field `tool_choice`, None if the request needs none; a choice that the model refuses is added to `notices`."""
+    """The field `tool_choice`, or None; a choice that the model refuses becomes `auto`, with a notice."""
     choice = settings.tool_choice or ("auto" if settings.parallel_tool_calls is not None else None)
     if choice is None:
         return None
@@ -607,7 +607,7 @@ def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily
     schema = inner.get("schema") if isinstance(inner, Mapping) else response_format.get("schema")
     if response_format.get("type") != "json_schema" or not isinstance(schema, Mapping):
         raise OptionsError(
-            f"the Messages API takes a response_format of type json_schema, not {response_format!r:.200}"
+            f"the Messages API accepts a response_format of type json_schema, not {response_format!r:.200}"
         )
     if not family.schemas:
         raise OptionsError(
@@ -623,7 +623,7 @@ def _thinking(
     family: ClaudeFamily,
     notices: list[str],
 ) -> dict[str, Any] | None:
-    """The request's `thinking` field as the model supports it; anything left out of `setting` is added to `notices`."""
+    """The request's `thinking` field as the model supports it; each omission is added to `notices`."""
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))

@@ -2,7 +2,7 @@
 
 Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
 (`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is text or a list of
-parts, see `content`. Each protocol translates at its own edge and refuses what it cannot carry before it sends anything.
+parts, see `content`. Each provider translates messages itself; it refuses what it cannot carry before sending anything.
 
 A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
 It ends with `Done`; a stream without one is incomplete.
@@ -189,12 +189,12 @@ class SessionProvider(Protocol):
     """A provider that adapts its requests to one session."""
 
     def for_session(self, state: ProviderSession) -> Provider:
-        """The same provider for this session alone."""
+        """A version of this provider for one session."""
         ...
 
 
 def for_session(provider: Provider, state: ProviderSession) -> Provider:
-    """The provider for this session alone, or the provider itself if it does not distinguish sessions."""
+    """A version of the provider for one session, or the provider itself if it does not distinguish sessions."""
     return provider.for_session(state) if fits(provider, SessionProvider) else provider
 
 
@@ -233,7 +233,7 @@ def read_output(item: Any) -> ModelOutput:
     values: dict[str, Any] = {spec.name: data[spec.name] for spec in fields(ModelOutput) if spec.name in data}
     if not {"assistant_text", "tool_calls"} & values.keys():
         raise ProviderResponseError(
-            f"an answer needs assistant_text or tool_calls (see ModelOutput), and this is a {type(item).__name__}"
+            f"an answer needs assistant_text or tool_calls (see ModelOutput), and this {type(item).__name__} has neither"
         )
     calls = [read_tool_call(call) for call in values.get("tool_calls") or ()]
     return ModelOutput(**{"assistant_text": None, **values, "tool_calls": calls})
@@ -300,7 +300,7 @@ def cut_by(finish_reason: str | None) -> str | None:
 
 
 def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
-    """The answer of any provider, third-party ones included; the calls of a partial answer get `raw_arguments`."""
+    """Return the answer; the calls of a partial one, even from a third-party provider, have `raw_arguments`."""
     if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
         return output
     calls = [read_tool_call(call) for call in output.tool_calls]

@@ -2,7 +2,7 @@
 
 Pure functions of messages and of a message's opaque fields (`ModelOutput.extras`). A model is never sent another model's
 reasoning. Some reasoning is also bound: Claude models with preserved thinking accept a thinking block only after exactly
-the tools, system prompt and messages that preceded it when it was created, and none after a block that was left out
+the tools, system prompt and messages that preceded it when it was created, and refuse blocks after an omitted one
 (platform.claude.com, "Preserved thinking"). OpenAI's encrypted reasoning and Gemini's thought signatures do not depend on
 what precedes them.
 """
@@ -45,7 +45,7 @@ def is_bound(fields: Mapping[str, Any], model: str) -> bool:
 
 
 def preserves_thinking(model: str) -> bool:
-    """Whether a model's thinking blocks are bound to what preceded them; true for a Claude of unknown version."""
+    """Whether a model's thinking blocks are bound to what preceded them; true for a Claude model of unknown version."""
     version = claude_version(model)
     return "claude" in model if version is None else version[1] >= PRESERVES_SINCE
 

@@ -19,7 +19,7 @@ from ..ground.schemas import is_bounded
 from ..serialization import MAX_DEPTH, refuse_constant
 from .base import ToolCall, is_unfinished
 
-# In the arguments of one call: far more than a model writes. Texts of any length count as one.
+# The maximum number of values in one call's arguments, far more than a model writes. A string of any length is one value.
 MAX_ARGUMENT_VALUES = 100_000
 # The tool with which a model finds tools that are not defined at the start.
 TOOL_SEARCH = "ToolSearch"
@@ -63,7 +63,7 @@ def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def allowed_callers(tool: Mapping[str, Any], *callers: str) -> dict[str, Any]:
-    """A definition's field with the vendor's callers that may call the tool; empty if it names none of `callers`."""
+    """The `allowed_callers` field of a tool's definition; empty unless it names one that begins with one of `callers`."""
     names = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(callers)]
     return {} if set(names) <= {"direct"} else {"allowed_callers": names}
 
@@ -88,7 +88,7 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments of a call and None, or {} and the text if it is not a JSON object, too large or nested too deeply.
 
-    Empty text means no arguments.
+    Empty text and `null` mean no arguments.
     """
     if not text.strip():
         return {}, None
@@ -100,6 +100,6 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, text
     if value is None:
         return {}, None
-    # What a log cannot contain would end the run. Half of that leaves room for events that wrap the arguments.
+    # Arguments too deep for the log would end the run. Half of its limit leaves room for the events that wrap them.
     fits = is_bounded(value, max_values=MAX_ARGUMENT_VALUES, max_levels=MAX_DEPTH // 2)
     return (value, None) if isinstance(value, dict) and fits else ({}, text)

@@ -56,8 +56,8 @@ class RequestSettings:
     `extra_tools` are entries for the vendor's own tools (`{"type": "web_search"}`), sent as they are. `extra_body` is
     merged into the request last, object by object (`with_extra_body`); a None in it removes a field. `extra_headers` are
     added to the headers. `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts`
-    default to those of the connections. `stream` False always requests complete answers, for endpoints that cannot stream.
-    `keep_raw` keeps the endpoint's answer verbatim as `ModelOutput.raw`.
+    default to those of the connections. If `stream` is false, only complete answers are requested, for endpoints that
+    cannot stream. `keep_raw` keeps the endpoint's answer verbatim as `ModelOutput.raw`.
     """
 
     max_tokens: int | None = None
@@ -79,7 +79,7 @@ class RequestSettings:
 
 
 def usable(name: str, max_chars: int) -> str:
-    """The name if it consists of at most `max_chars` letters, digits, _ and -; else its usable characters and a digest."""
+    """The name if it consists of at most `max_chars` letters, digits, _ and -; else a cleaned form with a digest."""
     cleaned = re.sub("[^a-zA-Z0-9_-]", "_", name)
     if cleaned == name and 0 < len(name) <= max_chars:
         return name
@@ -110,7 +110,7 @@ class ToolNames:
                     self._keys[str(name)] = keys
 
     def sent(self, name: str) -> str:
-        """The name to send: unchanged if it is usable and unique, else its usable characters and a digest."""
+        """The name to send: unchanged if it is usable and unique, else a cleaned form with a digest."""
         if name not in self._sent:
             sent_name, seed = usable(name, self._max_chars), name
             # Two tools may become the same name when their characters are replaced.
@@ -147,7 +147,7 @@ def build_chat_request(
     origin: str,
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
-    """The request body, and the names of its tools for reading the answer."""
+    """Build the request body, and the tool names with which to read the answer."""
     names = ToolNames(tools, quirks.accepts)
     definitions = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
@@ -215,7 +215,7 @@ def repair_messages(
 
 
 class _Repair:
-    """One pass over a conversation."""
+    """One pass over a conversation; `written` contains the repaired messages."""
 
     def __init__(self, quirks: Quirks, names: ToolNames, origin: str) -> None:
         self.written: list[dict[str, Any]] = []
@@ -383,7 +383,8 @@ def write_tools(
 ) -> list[dict[str, Any]]:
     """The tools as written by `write`; an entry for one of the vendor's own tools is unchanged.
 
-    Tools beyond the vendor's limit are omitted, with a notice. Raises `OptionsError` for an entry that is neither.
+    Tools beyond the vendor's limit are omitted, with a notice. Raises `OptionsError` for an entry that is neither a
+    function nor a vendor's tool.
     """
     definitions = []
     most = rules_of(names.vendor).tools
@@ -440,7 +441,7 @@ def sendable(value: Any) -> Any:
 
 
 def encode_request(payload: Mapping[str, Any]) -> bytes:
-    """The body as sent. Raises `OptionsError` for a value that JSON cannot represent.
+    """Encode the body of a request. Raises `OptionsError` for a value that JSON cannot represent.
 
     Images and files, which are long strings without escapes, bypass the JSON encoder: it would hold three copies of them.
     """

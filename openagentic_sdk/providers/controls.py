@@ -1,4 +1,4 @@
-"""The controls of a session at one endpoint: what its requests change or omit because the endpoint refused it."""
+"""The controls of a session at one endpoint: changes to its requests that became necessary when one was refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The common part of every provider over HTTP: keys, settings, one request, reading its answer to the end.
 
-A protocol (chat completions, Responses, Messages, Gemini) adds how a request is written and a `Reading` that understands
-the answer. `complete` and `stream` share the request, the reader and the fold, so they return the same answer.
+A protocol (chat completions, Responses, Messages, Gemini) adds the format of requests and a `Reading` of answers.
+`complete` and `stream` share the request, the reader and the fold, so they return the same answer.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class EndpointProvider(ABC):
         return NO_REASONING if is_reasoning_refused(error) else None
 
     def for_session(self, state: ProviderSession) -> Self:
-        """The same provider for one session: adjustments that the endpoint requires there affect no other session."""
+        """A copy of this provider for one session: adjustments that the endpoint requires there affect no other session."""
         other = copy(self)
         other._session = state
         return other
@@ -183,17 +183,17 @@ class EndpointProvider(ABC):
         return self._wire.http
 
     def with_settings(self, **changes: Any) -> Self:
-        """The same provider with other settings (fields of `RequestSettings`), over the same connections."""
+        """A copy of this provider with other settings (fields of `RequestSettings`), over the same connections."""
         other = copy(self)
         other.settings = replace(self.settings, **changes)
         return other
 
     def with_idempotency_key(self, key: str) -> Self:
-        """The same provider for the attempts at one call."""
+        """A copy of this provider for the attempts at one call."""
         return self.with_settings(idempotency_key=key)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """The same provider requesting answers of a JSON schema, or None if the endpoint is not known to support it."""
+        """A copy of this provider that requests answers in this format; None if the endpoint is not known to support it."""
         return self.with_settings(response_format=response_format) if self.has_response_format else None
 
     async def complete(
@@ -215,7 +215,7 @@ class EndpointProvider(ABC):
                 yield event
 
     async def models(self, *, api_key: ApiKey | None = None) -> list[str]:
-        """The names of the models that the endpoint serves. Raises one of the provider errors."""
+        """Return the names of the models that the endpoint serves. Raises one of the provider errors."""
         body = await self.fetch(self.models_url(), api_key=api_key)
         if isinstance(body, Mapping):
             body = next((body[key] for key in _MODEL_LISTS if isinstance(body.get(key), list)), body)
@@ -231,7 +231,7 @@ class EndpointProvider(ABC):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """The number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
+        """Return the number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
         payload = self.prepare(model, messages, self.controls.offered(tools), stream=False)[0]
         request = self.count_request(model, payload)
         if request is None:
@@ -250,11 +250,11 @@ class EndpointProvider(ABC):
         return TokenCount(count)
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str] | None:
-        """The URL that counts a request's tokens, the payload and the name of the count in the answer; None if missing."""
+        """The URL that counts tokens, the payload, and the name of the count in the answer; None if there is no such URL."""
         return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
-        """The headers of a request. Raises `OptionsError` if a required key is missing.
+        """Return the headers of a request. Raises `OptionsError` if a required key is missing.
 
         `fresh` calls the callables again, because their last values were refused.
         """
@@ -267,7 +267,7 @@ class EndpointProvider(ABC):
         return {**headers, **own, **self.settings.extra_headers}
 
     async def fetch(self, url: str, payload: dict[str, Any] | None = None, *, api_key: ApiKey | None = None) -> Any:
-        """The JSON at a URL of this endpoint: a GET, or a POST with a payload. Raises one of the provider errors."""
+        """Fetch the JSON at a URL of this endpoint, by POST if there is a payload. Raises one of the provider errors."""
         exchange, headers = await self._open(url, payload, api_key, stream=False)
         try:
             body: Whole | None = None

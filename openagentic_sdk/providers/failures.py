@@ -1,7 +1,7 @@
 """Interpret an endpoint's error: one reader for every vendor's error body, and whether a retry can help.
 
-The table is that of the official SDKs (408, 409, 429 and 5xx may pass; `x-should-retry` overrules), with two exceptions: a
-429 about money never passes, and a prompt that is too long passes only once it is shorter.
+Errors are classified as in the official SDKs (408, 409, 429 and 5xx may be temporary; `x-should-retry` overrides this),
+with two exceptions: a retry does not help against a 429 about money, nor against a prompt that is too long.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MONEY_CODES = frozenset(
 )
 _MONEY = regex(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
 # Google's per-minute limits, reported in the words of a quota: `google.rpc.RetryInfo` and the sentence that repeats it. A
-# limit of 0 or per day looks the same, but does not pass by waiting.
+# limit of 0 or per day looks the same, but waiting does not help.
 _WAIT = regex(r'"retryDelay"\s*:\s*"([\d.]+)s"|\bplease retry in ([\d.]+)s', re.I)
 _USED_UP = regex(r'"quotaId"\s*:\s*"[^"]*PerDay|\blimit: 0\b')
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
@@ -120,7 +120,7 @@ def hide_secrets_in(error: ProviderError, secrets: tuple[str, ...]) -> None:
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """The values in a request's headers that must never be shown."""
     values = [value for name, value in headers.items() if _SECRET_HEADERS.search(name)]
-    # The bare key in `Bearer KEY` is a secret too; longest first, so that no rest of a longer secret remains.
+    # The bare key in `Bearer KEY` is a secret too; longest first, so that no remainder of a longer secret is left.
     return tuple(
         sorted({part for value in values for part in (value, value.rpartition(" ")[2])}, key=len, reverse=True)
     )
@@ -191,7 +191,9 @@ def _advice(status: int, about_money: bool, too_long: bool, endpoint: str) -> st
             "session)"
         )
     if status == 413:
-        return " (the endpoint, or a proxy before it, accepts no request of this size: attach less, or start a new session)"
+        return (
+            " (the endpoint or its proxy does not accept a request of this size: attach less, or start a new session)"
+        )
     if status in (401, 403):
         return " (check the API key and its permissions)"
     if status == 407:

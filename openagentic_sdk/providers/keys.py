@@ -21,7 +21,7 @@ RENEW_BEFORE_S = 120.0
 
 @frozen
 class Token:
-    """A key that expires: `expires_at` is in seconds since the epoch. It is used until shortly before then."""
+    """A key that is used until shortly before `expires_at` (seconds since the epoch); None means for one request only."""
 
     value: str
     expires_at: float | None = None
@@ -51,7 +51,7 @@ class KeySource:
         return not isinstance(self._source, str)
 
     async def key(self, *, fresh: bool = False) -> str:
-        """The key; pass `fresh` if the last one was refused. Raises `OptionsError` if the callable returns no key."""
+        """Return the key; pass `fresh` if the last one was refused. Raises `OptionsError` if the callable returns no key."""
         if isinstance(self._source, str):
             return self._source.strip()
         token = None if fresh else self._token

@@ -70,9 +70,9 @@ def find_provider(
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
-    """The provider of this name; None means openai, or with a `base_url` any compatible server.
+    """Return the provider of this name; None means openai, or with a `base_url` any compatible server.
 
-    `api_key_env` names the variable with the key, `api_key` is the key itself. Raises `OptionsError` that names what to
+    `api_key_env` names the variable with the key, `api_key` is the key itself. Raises `OptionsError`, which names what to
     set, as a flag and as a settings key; if openai was chosen only because `model` names no provider, the message mentions
     it.
     """
@@ -86,8 +86,7 @@ def find_provider(
                 f"--api-key-env (api_key_env), or use it without a key through the provider {COMPATIBLE}"
             )
         hint = (
-            f"; {model!r:.200} does not begin with any of the providers {', '.join(PROVIDERS)}, so that {name} was "
-            "chosen: "
+            f"; {model!r:.200} does not begin with any of the providers {', '.join(PROVIDERS)}, so {name} was chosen: "
         )
         hint += f"use another vendor through the provider {COMPATIBLE}, with its base_url and its key"
         missing = hint if begins_with_none else ""

@@ -57,7 +57,7 @@ class ChatProvider(EndpointProvider):
 
 
 class OpenAIProvider(ChatProvider):
-    """OpenAI itself. The key is that of the call, `api_key` or OPENAI_API_KEY; `base_url` defaults to OPENAI_BASE_URL.
+    """OpenAI itself. The key is the call's, else `api_key`, else OPENAI_API_KEY; `base_url` defaults to OPENAI_BASE_URL.
 
     `transport(url, headers, payload)` returns the response's dict, `stream_transport` an iterable of byte chunks of the
     body; they replace the sockets.
@@ -77,7 +77,7 @@ class OpenAIProvider(ChatProvider):
 
 
 class ChatReading(Reading):
-    """Read a chat completion."""
+    """A reader of a chat completion."""
 
     def __init__(self, assembler: ChatAssembler) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class ChatReading(Reading):
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         events = self._assembler.apply(chunk)
-        # Usage may follow, and so does `[DONE]`; some servers send neither, and keep the connection open.
+        # Usage may follow, and then `[DONE]`; some servers send neither, and keep the connection open.
         if self._assembler.has_finish_reason and self.linger_s is None:
             self.linger_s = LINGER_AFTER_FINISH_S
         return events

@@ -44,12 +44,12 @@ class OpenAICompatibleProvider(ChatProvider):
 
 
 class AzureOpenAIProvider(OpenAICompatibleProvider):
-    """A deployment on Azure, in the form with `api-version`; a call's model is the name of the deployment.
+    """An Azure deployment, called through the older API that needs an `api-version`.
 
-    `entra_token` is a callable that returns a Microsoft Entra ID token (for the scope
-    `https://cognitiveservices.azure.com/.default`) in place of an `api_key`; it is sent as a bearer token.
+    `deployment` defaults to the call's model. `entra_token` is a callable that returns a Microsoft Entra ID token (for the
+    scope `https://cognitiveservices.azure.com/.default`) in place of an `api_key`; it is sent as a bearer token.
 
-    Azure's newer form (`https://NAME.openai.azure.com/openai/v1`) is an `OpenAICompatibleProvider` with
+    Azure's newer API (`https://NAME.openai.azure.com/openai/v1`) is an `OpenAICompatibleProvider` with
     `api_key_header="api-key"`.
     """
 

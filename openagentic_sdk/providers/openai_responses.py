@@ -61,7 +61,7 @@ _COUNTED = frozenset(
 
 
 class OpenAIResponsesProvider(EndpointProvider):
-    """The Responses API. The key is that of the call, `api_key` or OPENAI_API_KEY.
+    """The Responses API. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
 
     `base_url` defaults to OPENAI_BASE_URL. `reasoning_summary` (`auto`, `concise`, `detailed`) requests the reasoning as
     text; None does not. With `store`, answers are kept at OpenAI, and a request names the previous answer
@@ -103,7 +103,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         return self.address(self.operation)
 
     def loads_tools(self, model: str) -> bool:
-        """Whether definitions may be placed where they were found (developers.openai.com, "Tool search", since gpt-5.4)."""
+        """Whether tools may be defined where they were found (developers.openai.com, "Tool search", since gpt-5.4)."""
         if self._loads_tools is not None:
             return self._loads_tools
         version = re.match(r"gpt-(\d+)(?:\.(\d+))?", model)
@@ -178,7 +178,7 @@ class OpenAIResponsesProvider(EndpointProvider):
 
 
 class ResponseReading(Reading):
-    """Read a response, item by item. An item is identified by its place or its id, or else is the last one."""
+    """A reader of a response, item by item. An item is identified by its place or its id, or else is the last one."""
 
     def __init__(self, used_ids: set[str], origin: str, *, stored: bool = False) -> None:
         super().__init__(used_ids, origin)
@@ -315,7 +315,7 @@ class ResponseReading(Reading):
             self._items = final
             self._ended = {n for n, item in enumerate(final) if _is_whole(item)}
         elif not final:
-            # Some servers mark only the end of the whole. A call without arguments may have been incomplete then.
+            # Some servers mark only the end of the whole response. A call without arguments may have been incomplete then.
             self._ended |= {n for n, pieces in self._arguments.items() if any(pieces) and not _is_cut(self._items[n])}
         else:
             # The final response is authoritative: a call that is missing from it was withdrawn.
@@ -482,7 +482,7 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
 def _call_forms(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
     """For each call that the endpoint made: its type, and the fields that its result must repeat.
 
-    Such a field is `caller`, if a program of the vendor's made the call.
+    Such a field is `caller`, if a program at the vendor made the call.
     """
     items = [item for message in messages for item in as_mappings(message.get("responses_items"))]
     return {
@@ -497,7 +497,7 @@ def _items(
     found_tools: Mapping[str, dict[str, Any]] | None,
     asked_as: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """A message as items of the request. `found_tools` are the definitions to place where tools were found; None: none."""
+    """A message as items of the request. `found_tools` are the definitions to place where tools were found, if any."""
     role, content = message["role"], message.get("content")
     if role == "tool" and found_tools is not None and message.get("name") == TOOL_SEARCH:
         tools = [{**found_tools[name], "defer_loading": True} for name in tool_names_in(content) if name in found_tools]

@@ -23,7 +23,7 @@ from .wire.growing import GrowingFields, check_part_count
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
 _FACTS = ("model", "service_tier", "system_fingerprint")
-# Each check takes time in proportion to the arguments: a call that seemed complete this often and was not is one call.
+# Each check takes time in proportion to the arguments; after this many, the fragments are taken for those of one call.
 _MAX_LOOKS = 100
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
@@ -89,7 +89,7 @@ def _name_in(entry: Mapping[str, Any]) -> str:
 
 
 class ToolCallAssembler:
-    """Collect the fragments of tool calls, in the order in which the calls first appear.
+    """A collector of the fragments of tool calls, in the order in which the calls first appear.
 
     `used_ids` are ids already in the conversation; a call with one of them gets another id. `origin` is the endpoint's name
     in a call's opaque extras.
@@ -111,7 +111,7 @@ class ToolCallAssembler:
         return all(read_arguments(slot.text)[0] for slot in self._slots if slot.name or slot.pieces)
 
     def apply_delta(self, delta: Mapping[str, Any]) -> None:
-        """Take one fragment: an entry of `tool_calls`, or a delta that contains such a list."""
+        """Add one fragment: an entry of `tool_calls`, or a delta that contains such a list."""
         entries = delta.get("tool_calls", (delta,))
         for entry in entries if isinstance(entries, Sequence) else ():
             if isinstance(entry, Mapping):
@@ -195,7 +195,7 @@ class ChatAssembler:
         self._citations: dict[str, Mapping[str, Any]] = {}  # by their JSON
 
     def apply(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events to show for this chunk."""
+        """Add a chunk; return the events to show."""
         self._take_usage(chunk)
         chunk_id, choices = chunk.get("id"), chunk.get("choices")
         if chunk_id != self._id:
@@ -218,7 +218,7 @@ class ChatAssembler:
         return self._finish_reason is not None
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """The events held back, and the whole answer. Raises `IncompleteResponseError` if no end was seen."""
+        """Return the events held back, and the whole answer. Raises `IncompleteResponseError` if no end was seen."""
         self._shown = []
         if self._splitter is not None:
             self._show(self._splitter.close())
@@ -226,8 +226,8 @@ class ChatAssembler:
             self._half = ""
             self._show_text("\ufffd")
         calls = self._calls if len(self._calls) else self._function_call
-        # Some send a finish reason with the first piece of a call, or with each piece. It ends what came before it, and the
-        # calls beside it if they are complete; calls after it need `[DONE]` or another reason.
+        # Some servers send a finish reason with the first piece of a call, or with each piece. It ends what came before it,
+        # and the calls beside it if they are complete; calls after it need `[DONE]` or another reason.
         is_open = self._has_calls_behind or (self._has_calls_beside and not calls.has_all_arguments)
         is_open = self._finish_reason is None or (is_open and not is_unfinished(self._finish_reason))
         if (is_open and not self._ended) or self._finish_reason == "error":

@@ -12,10 +12,10 @@ from ..ground.frozen import frozen
 
 @frozen(kw_only=True)
 class Quirks:
-    """How to write requests to an endpoint and read its answers.
+    """The rules for writing an endpoint's requests and reading its answers.
 
     `max_tokens_field` is the name of the output limit. `system_role` is the role of system messages, `one_system_message`
-    joins those at the start. `stream_usage` requests usage at the end of a stream. `empty_content` is the content of an
+    joins consecutive ones. `stream_usage` requests usage at the end of a stream. `empty_content` is the content of an
     assistant message that has only calls: None (JSON null) or "". `tool_choice_object` means that one tool can be forced by
     name; otherwise only that tool is offered and a call is required. `strict_tools` allows the `strict` key in tools.
     `short_tool_ids` creates ids of nine letters and digits, `max_tool_id` limits the length of ids. `assistant_after_tool`

@@ -17,7 +17,7 @@ from ..errors import ProviderResponseError
 # Two orders of magnitude above the largest event in recorded traffic; an endless line must not exhaust the memory.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
-_LINE_BYTES = 50  # what an empty line of data takes in memory
+_LINE_BYTES = 50  # the memory that an empty line of data occupies
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -31,7 +31,7 @@ class SSEEvent(NamedTuple):
 
 
 class SSEDecoder:
-    """Turn chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream.
+    """A decoder of chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream.
 
     Raises `ProviderResponseError` for an event of more than `max_event_bytes`. With `reads_errors`, a line `error: ...`, a
     non-standard field that gateways send, is the data of an event of that name. To resume a stream: `last_event_id` is the
@@ -50,7 +50,7 @@ class SSEDecoder:
         self.retry_ms: int | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """The events that this chunk completes."""
+        """Add a chunk; return the events that it completes."""
         # A final CR ends its line only once the next byte is known, as that may be the LF of a CRLF.
         if not (b"\n" in chunk or b"\r" in chunk or (self._tail.endswith(b"\r") and bool(chunk))):
             self._tail += chunk
@@ -70,7 +70,7 @@ class SSEDecoder:
         return self._interpret(lines)
 
     def close(self) -> list[SSEEvent]:
-        """The last event, if the stream ended without the blank line after it."""
+        """Return the last event if the stream ended without the blank line after it."""
         rest, self._tail = bytes(self._tail), bytearray()
         lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
         return self._interpret([*lines, b""])
@@ -119,7 +119,7 @@ class SSEDecoder:
 
 
 def parse_sse_events(lines: Iterable[bytes]) -> Iterator[str]:
-    """The data of each event, from lines of bytes with or without line ends, as the lines arrive."""
+    """Yield the data of each event, from lines of bytes with or without line ends, as the lines arrive."""
     decoder = SSEDecoder()
     for line in lines:
         for event in decoder.feed(line if line.endswith((b"\n", b"\r")) else line + b"\n"):

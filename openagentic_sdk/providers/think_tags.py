@@ -11,15 +11,15 @@ TextPiece = tuple[bool, str]  # whether it is reasoning, and the text
 
 
 class ThinkTagSplitter:
-    """Take content piece by piece; hold back only what may still turn out to be part of a tag."""
+    """A splitter of content that arrives piece by piece; it holds back only what may still prove to be part of a tag."""
 
     def __init__(self) -> None:
         self._pending = ""
-        # start, opened and after (white space after a tag is dropped), thinking, text
+        # The states: start, opened and after (white space after a tag is dropped), thinking, text
         self._state = "start"
 
     def feed(self, text: str) -> list[TextPiece]:
-        """The pieces that can be separated so far."""
+        """Add text; return the pieces that can be separated so far."""
         if self._state == "text":
             return [(False, text)]
         self._pending += text
@@ -29,12 +29,12 @@ class ThinkTagSplitter:
         return [piece for piece in pieces if piece[1]]
 
     def close(self) -> list[TextPiece]:
-        """The pieces held back until the end of the answer."""
+        """Return the pieces held back until the end of the answer."""
         rest, self._pending = self._pending, ""
         return [(self._state == "thinking", rest)] if rest else []
 
     def _step(self, pieces: list[TextPiece]) -> bool:
-        """Apply one transition of the table above; return whether another may follow."""
+        """Make one transition to another state; return whether another may follow."""
         if self._state == "start":
             start = self._pending.lstrip()
             if start.startswith(_OPEN):

@@ -47,11 +47,11 @@ def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
 
 @frozen
 class SkillPolicy:
-    """What the active skills and the command of this turn determine about tools and the model.
+    """The effect of the active skills and of this turn's command on tools and the model.
 
-    `grants` are rules that need no question in this turn, `model` answers in it, `disallowed_tools` are rules for what is
-    removed in it. Each of `allowlists` is everything that one active skill permits: a call must match a rule of each. The
-    skill tools themselves are never restricted, otherwise no skill could be deactivated.
+    For this turn, `grants` are rules for calls that need no question, `disallowed_tools` rules for tools to remove, and
+    `model` is the model that answers. Each of `allowlists` is everything that one active skill permits: a call must match a
+    rule of each. The skill tools themselves are never restricted, otherwise no skill could be deactivated.
     """
 
     grants: tuple[str, ...] = ()
@@ -61,8 +61,9 @@ class SkillPolicy:
 
 
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
-    """The policy for the next call. Everything except the allowlists ends with a person's next prompt, and a skill's grants
-    end when its file changes.
+    """The policy for the next call.
+
+    Everything except the allowlists ends with a person's next prompt, and a skill's grants end when its file changes.
     """
     standing = _standing(events)
     active = active_skills(standing)
@@ -82,7 +83,7 @@ def skill_policy(events: Iterable[Event]) -> SkillPolicy:
 def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpanded | SkillActivated]:
     """The turn's command and the skills activated in it that are still active.
 
-    Skills that a subagent brings along were activated before its only prompt, and belong to that turn.
+    A subagent's own skills were activated before its only prompt, and belong to that turn.
     """
     turn_events: list[CommandExpanded | SkillActivated] = []
     is_first = True
@@ -132,9 +133,9 @@ def _unique(rules: Iterable[str]) -> tuple[str, ...]:
 
 # --- becoming active -------------------------------------------------------------------------------------------------
 
-# Rules this wide are about tools that nobody knows yet; a file does not get to allow them.
+# Rules this wide include tools that are not known yet; a file may not allow them.
 _TOO_WIDE = frozenset({"*", "mcp__*"})
-# These ask a person; answering for them would be the opposite of asking.
+# These ask a person; a rule that answered for the person would defeat them.
 _INTERACTIVE = frozenset({"askuserquestion"})
 
 
@@ -165,7 +166,7 @@ def activation_event(
     variables: Mapping[str, str] | None = None,
     model_names: Mapping[str, str] | None = None,
 ) -> SkillActivated:
-    """The event that activates a skill.
+    """Build the event that activates a skill.
 
     Grants require `trusted`. With `enforce`, only allowed-tools may be used while the skill is active. Arguments are kept
     separate from the instructions, so that a resumed session does not carry out an old request again.
@@ -191,7 +192,7 @@ def activation_event(
 
 
 def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
-    """The prompt that has a skill carried out immediately. `variants` are those with its name for folders of the project."""
+    """The prompt that has a skill carried out immediately. `variants` are its variants for folders of the project."""
     request = f"Follow the skill {name} now."
     request = f"{request} It is for: {arguments}" if arguments else request
     if variants:
@@ -225,9 +226,7 @@ def sha256_text(text: str) -> str:
 
 
 def drift_event(active: SkillActivated, body_now: str | None) -> SkillDrifted | None:
-    """The warning that an active skill's text differs from its file; None if it does not. `body_now` None: the file is
-    gone.
-    """
+    """The warning that an active skill's text differs from its file, or None. If `body_now` is None, the file is gone."""
     now = sha256_text(body_now) if body_now is not None else None
     if now == active.body_sha256:
         return None

@@ -34,7 +34,7 @@ class Fields:
         return source.line if source else 0
 
     def text(self, key: str) -> str:
-        """Text; for a list or map its source, because that is what the author wrote."""
+        """The value as text; for a list or map its source, because that is what the author wrote."""
         value = self._front.data.get(key)
         if not value:
             return ""
@@ -52,19 +52,19 @@ class Fields:
         return one_line(source.text) if source else ""
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list, or text with words separated by spaces or commas."""
+        """The words of a value: a list, or text separated by spaces or commas."""
         return self._parts(key, lambda text: [part for part in re.split(r"[\s,]+", text) if part])
 
     def globs(self, key: str) -> tuple[str, ...]:
-        """A list, or text with patterns separated by commas; a comma inside braces belongs to its pattern."""
+        """The patterns of a value: a list, or text separated by commas; a comma inside braces belongs to its pattern."""
         return self._parts(key, lambda text: _split_outside(text, "{", "}", ","))
 
     def rules(self, key: str) -> tuple[str, ...]:
-        """Permission rules: a list, or text separated by spaces or commas outside parentheses."""
+        """The permission rules of a value: a list, or text separated by spaces or commas outside parentheses."""
         return self._parts(key, split_rules)
 
     def flag(self, key: str, default: bool) -> bool:
-        """A boolean: true/false, yes/no, on/off, 1/0, ignoring case."""
+        """The value as a boolean: true/false, yes/no, on/off, 1/0, ignoring case."""
         value = self._front.data.get(key)
         word = value.strip().casefold() if isinstance(value, str) else None
         if word in _TRUE or word in _FALSE:
@@ -74,7 +74,7 @@ class Fields:
         return default
 
     def map(self, key: str) -> Mapping[str, Any]:
-        """A map; anything else is {}."""
+        """The value as a map; {} if it is anything else."""
         value = self._front.data.get(key)
         if isinstance(value, dict):
             return value
@@ -99,7 +99,7 @@ class Fields:
         self.diagnostics.append(Diagnostic("field-kind", f"{key}: {reason}", self.line(key)))
 
 
-# Words of one client's menu: no endpoint serves them.
+# Words of one client's model menu, under which no endpoint serves a model.
 _MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "fable", "opusplan", "best"})
 
 
@@ -107,7 +107,7 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
     """The model that a file requests, by its name at the endpoint; None if it requests none.
 
     `model_names` maps words to models; a word of the menu without a model leaves the model unchanged. Raises `OptionsError`
-    for a word that also names a provider: a file must not choose whom to ask.
+    for a word that also names a provider: a file must not choose the provider.
     """
     plain = name.strip()
     word = plain.partition("[")[0].casefold()
@@ -136,7 +136,7 @@ def how_to_map(word: str) -> str:
 
 
 def split_rules(text: str) -> list[str]:
-    """`Read, Bash(git add:*) Grep` as its three rules."""
+    """Split text into permission rules: `Read, Bash(git add:*) Grep` contains three."""
     return _split_outside(text, "(", ")", ", \t\n")
 
 

@@ -13,12 +13,12 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.disk import is_within
 from ..ground.frozen import frozen
 
-# Entering these never finds a skill, only other people's code.
+# These never contain skills of the project, only other people's code.
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
 
 
 def bytecode_folder(of: str) -> str:
-    """The folder in which a project's programs, `of` hooks or of commands, store Python bytecode: not beside their sources.
+    """The folder in which a project's hooks or commands (`of`) store Python bytecode: not beside their sources.
 
     A file that a run leaves in the project would end its trust, or be trusted without having been seen. The folder is the
     user's own, because nobody else may put code there; that of hooks contains nothing written by a model's command.
@@ -33,7 +33,7 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     Raises `FileRefusedError`, or `OSError` like `open`. A link exchanged meanwhile is detected: the check is on the actual
     location of the opened file.
     """
-    # Opening a FIFO would wait for its other end for ever.
+    # Opening a FIFO would wait for its other end forever.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     try:
         status = os.fstat(handle)
@@ -86,12 +86,12 @@ class Bounds:
     hidden: frozenset[str] = frozenset()
 
 
-# What changed this recently may change once more without another time stamp, so what was read of it is not kept.
+# A file that changed this recently may change again without a new time stamp, so what was read from it is not cached.
 SAME_TICK_S = 0.02
 
 
 class FoundFile(NamedTuple):
-    """A file of a folder, with the folder's path as given, and its real location."""
+    """An entry of a folder: its name, its path (with the folder's path as given) and its real path."""
 
     name: str
     path: str
@@ -106,10 +106,10 @@ def walk_files(
     problems: list[tuple[str, str]],
     listings: FolderListings | None = None,
 ) -> Iterator[tuple[str, list[FoundFile]]]:
-    """Iterate over folders from `root` downwards, sorted by path, each with its files.
+    """Yield the folders from `root` downwards, sorted by path, each with its files.
 
     Links are followed while they stay inside the real folder `boundary`; a folder is entered once however many links lead
-    to it. Skipped entries are added to `problems` as (path, reason). `listings` saves a later walk what did not change.
+    to it. Skipped entries are added to `problems` as (path, reason). `listings` caches unchanged folders for later walks.
     """
     listings = listings or FolderListings(SystemClock())
     seen: set[str] = set()
@@ -146,7 +146,7 @@ class FolderListings:
     def list_folder(
         self, folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
     ) -> tuple[list[FoundFile], list[FoundFile]]:
-        """The folders to enter and the files of one folder, by name."""
+        """List one folder: return the folders to enter, and the files, sorted by name."""
         try:
             status = os.stat(real)
         except OSError as error:
@@ -166,7 +166,7 @@ class FolderListings:
 def _list_folder(
     folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
 ) -> tuple[list[FoundFile], list[FoundFile], bool]:
-    """The folders to enter and the files of one folder, by name, and whether the listing is complete: it has no links."""
+    """List one folder: return the folders to enter, the files, and whether the listing is complete and has no links."""
     folders: list[FoundFile] = []
     files: list[FoundFile] = []
     is_whole = True

@@ -67,7 +67,7 @@ def read_frontmatter(text: str) -> Frontmatter:
         plain = _HINT.sub(lambda line: f"{line[1]}'{line[2].replace(chr(39), chr(39) * 2)}'", split.yaml)
         if plain == split.yaml:
             return _read_leniently(split, problem)
-        # `[a] [b]` is how commands write their arguments, and no YAML: it is read as the text that it is
+        # Commands write their arguments as `[a] [b]`, which is not YAML: it is read as plain text.
         try:
             data, sources, repeated = read_mapping(plain, first_line=split.line)
         except Unreadable:

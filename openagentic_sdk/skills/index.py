@@ -26,7 +26,7 @@ from .parse import SkillDoc, parse_skill_markdown
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
 Precedence = Literal["project", "user"]
-# Of the user, beside the `skills` of `claude_home`.
+# The user's folders, in addition to `skills` in `claude_home`.
 USER_FOLDERS = (".agents/skills", ".openagentic-sdk/skills")
 # An error that names a thousand skills would be all that the model reads.
 _MAX_NAMED = 50
@@ -118,9 +118,7 @@ class IndexResult:
 
 
 def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
-    """The skill with this declared name, otherwise this folder's name, otherwise this qualified id, which also identifies
-    `hidden` ones, shadowed by another of the same name.
-    """
+    """The skill with this declared name, else folder name, else qualified id (also of `hidden`, shadowed ones); or None."""
     key = name_key(name)
     listed = tuple(skills)
     # All declared names before any folder's name: a folder's name cannot take over another skill's.
@@ -150,7 +148,7 @@ def index_skills(
     home: str | os.PathLike[str] | None = None,
     precedence: Precedence = "user",
 ) -> list[SkillInfo]:
-    """The skills of a project, by name; with `user` in `setting_sources` also those of the user.
+    """Read the skills of a project, sorted by name; with `user` in `setting_sources` also those of the user.
 
     `cwd`, a folder inside the project, adds the skills of the folders between it and the project's root. `paths` are
     additional folders of skills. `precedence` (`project` or `user`) decides if both have the same name; `home` is the
@@ -236,7 +234,7 @@ class SkillIndex:
         self._read: dict[str, tuple[_Stamp, SkillInfo]] = {}
 
     def read(self) -> IndexResult:
-        """The skills according to the current files."""
+        """Read the skills from the current files."""
         problems: list[Diagnostic] = []
         skills: list[tuple[SkillRoot, SkillInfo]] = []
         seen: set[str] = set()
@@ -273,7 +271,7 @@ class SkillIndex:
         )
         inside: str | None = None  # the folder of the last skill: what lies below it belongs to it
         for folder, files in folders:
-            # SKILL.md, else the same name in other letters, as some published skills have it.
+            # SKILL.md, else the same name in another letter case, as some published skills have it.
             candidates = [file for file in files if file.name.casefold() == "skill.md"]
             file = next((file for file in candidates if file.name == "SKILL.md"), candidates[0] if candidates else None)
             if file is None or file.real_path in seen or (inside is not None and is_within(folder, inside)):
@@ -332,7 +330,7 @@ def _folder_of(path: str) -> str:
 
 
 def load_skill(info: SkillInfo) -> SkillDoc:
-    """The current text of a skill. Raises `OSError` if it can no longer be read."""
+    """Read and parse the current file of a skill. Raises `OSError` if it can no longer be read."""
     try:
         text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
     except OSError as error:
@@ -343,7 +341,7 @@ def load_skill(info: SkillInfo) -> SkillDoc:
 
 
 def _settle(rooted_skills: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
-    """The first skill of each name wins; `rooted_skills` is in the order of the roots, then of the paths."""
+    """Choose the first skill of each name; `rooted_skills` is in the order of the roots, then of the paths."""
     winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
     shadowed: list[Shadowed] = []
     for root, info in rooted_skills:

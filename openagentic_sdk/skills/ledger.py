@@ -23,10 +23,11 @@ WordState = Literal["does", "narrower", "no", "nothing", "ours"]
 class DocumentedWord:
     """One documented word of one `kind` of place.
 
-    `state` is whether it has the same effect here, a narrower one (`how`), none (`how` tells what to do instead), none
-    in either product (`nothing`: it is for other programs, or for people), or is this library's own (`ours`). One that is
-    `aside` has no effect here and does not change a run, which is silent about it. `fact` is the content of the
-    documentation's `page` about it, in the version that was read; `test` names the test that shows the state.
+    `state` is `does` if the word has the same effect here, `narrower` if it has a narrower one (see `how`), `no` if it has
+    none (`how` is what to do instead), `nothing` if it has none in either product (it is for other programs, or for
+    people), and `ours` if it is this library's own. If `aside` is true, its missing effect does not change a run, which
+    does not report it. `fact` is the content of the documentation's `page` about it, in the version that was read; `test`
+    names the test that shows the state.
     """
 
     kind: str
@@ -58,7 +59,7 @@ def _entries() -> Mapping[str, list[dict[str, Any]]]:
 def rows_of(kind: str) -> Mapping[str, DocumentedWord]:
     """The rows of a kind by word.
 
-    The words of an entry are a list with one `fact`, or each with its own.
+    The words of an entry are a list that shares one `fact`, or a map with a fact for each.
     """
     rows: dict[str, DocumentedWord] = {}
     for entry in _entries()[kind]:
@@ -95,7 +96,7 @@ def words(kind: str, *states: WordState) -> frozenset[str]:
     return frozenset(word for entry in entries for word in entry["words"])
 
 
-# Findings that a run is silent about: words that change nothing of it, and words that mean nothing to Claude Code either.
+# Findings that a run does not report: words that would not change it, and words that Claude Code does not know either.
 ASIDE, UNDOCUMENTED = "word-aside", "word-undocumented"
 QUIET = frozenset({ASIDE, UNDOCUMENTED})
 
@@ -105,7 +106,7 @@ def word_notes(
 ) -> list[Diagnostic]:
     """A finding for each word of a file that has no effect here, with the alternative.
 
-    `line` is the line of a word. One that resembles a documented word is treated as a typing error.
+    `line` returns the line of a word. A word that resembles a documented one is treated as a typing error.
     """
     notes: list[Diagnostic] = []
     for word in used:

@@ -42,7 +42,7 @@ class Activation:
 
     @property
     def notices(self) -> tuple[SystemNotice, ...]:
-        """What people should know on activation: requests of the skill that are not granted."""
+        """Notices for people on activation: requests of the skill that are not granted."""
         if self.event is None:
             return ()
         notes = word_notes("skill", self.doc.extra, line=lambda key: self.doc.lines.get(key, 1))
@@ -50,7 +50,7 @@ class Activation:
         if self.doc.hooks and not self.trusted:
             texts.append("its hooks do not run, since the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):
-            texts.append("it is active in this session instead of its own subagent, since no model started it")
+            texts.append("it is active in this session instead of in its own subagent, since no model started it")
         if (word := self.unmapped_model) is not None:
             texts.append(
                 f"its model alias {word!r} is not mapped to a model, so the current model is used: {how_to_map(word)}"
@@ -113,7 +113,7 @@ class SkillLibrary:
         return self._indexes[key]
 
     def look_below(self, folder: str) -> bool:
-        """Include the skills of one more folder of the project; return False if they are already included."""
+        """Include the skills of one more folder of the project; return False if it has none or is already included."""
         if folder in self._below or not any(os.path.isdir(os.path.join(folder, place)) for place in PROJECT_FOLDERS):
             return False
         self._below = (*self._below, folder)
@@ -130,10 +130,10 @@ class SkillLibrary:
         project_dir: str | None = None,
         session_id: str | None = None,
     ) -> Activation:
-        """The activation of a skill; without an event if it would change nothing: same text, arguments, grants and model.
+        """Prepare the activation of a skill; without an event if it would change nothing.
 
-        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` if its
-        file cannot be read.
+        Nothing changes if text, arguments, grants and model are the same. With `requested_by="user"` the skill is for a
+        prompt that is not among the `events` yet. Raises `OSError` if its file cannot be read.
         """
         doc = load_skill(info)
         trusted = self.trusts(info)
@@ -176,7 +176,7 @@ class SkillLibrary:
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
     ) -> list[SkillDrifted]:
-        """For a resumed session: which active skills' files have changed or disappeared, and were not reported yet."""
+        """For a resumed session, return a new warning for each active skill whose file has changed or disappeared."""
         reported = {(e.name, e.new_sha256) for e in events if isinstance(e, SkillDrifted)}
         drifts: list[SkillDrifted] = []
         for skill in active_skills(events):

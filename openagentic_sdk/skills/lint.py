@@ -27,9 +27,9 @@ _UNPINNED = regex(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./
 
 
 def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
-    """The problems of the skill at `path` (a SKILL.md, its folder, or a tree of them), and the number of skills.
+    """Check the skills at `path` (a SKILL.md, its folder, or a tree of them); return the problems and the number of skills.
 
-    Sorted by file and line. Raises `FileNotFoundError` if `path` does not exist.
+    The problems are sorted by file and line. Raises `FileNotFoundError` if `path` does not exist.
     """
     start = os.path.abspath(path)
     if not os.path.exists(start):
@@ -46,7 +46,7 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
 
 
 def check_file(path: str) -> list[Diagnostic]:
-    """The problems of one SKILL.md."""
+    """Check one SKILL.md; return its problems."""
     try:
         text = read_text(path, boundary=None, max_bytes=MAX_SKILL_BYTES)
     except OSError as error:
@@ -75,7 +75,7 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
     yield from _too_long(doc, "compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
     for key, value in doc.metadata.items():
         if not isinstance(value, str):
-            message = f"metadata.{key} is not a text: the specification requires text"
+            message = f"metadata.{key} is not text: the specification requires text"
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
     for note in word_notes("skill", doc.extra, line=lambda key: doc.lines.get(key, 0)):
         is_known = note.code != UNDOCUMENTED

@@ -11,7 +11,7 @@ MAX_NAME_CHARS = 64
 
 
 def name_key(name: str) -> str:
-    """The form in which names are compared: NFKC, then casefold, so that look-alikes of the same letters are equal."""
+    """The form in which names are compared: NFKC, then casefold, so that compatible forms of the same letters are equal."""
     if name.isascii():
         return name.strip().lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())

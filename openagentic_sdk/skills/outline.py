@@ -34,8 +34,10 @@ def read_outline(body: str) -> Outline:
 
 
 class _OutlineReading:
-    """Reads a body line by line. In a checklist section every list item counts, elsewhere those with a box; the latter are
-    the checklist if there is no such section.
+    """A reader of a body, line by line.
+
+    In a checklist section every list item counts, elsewhere those with a box; the latter are the checklist if there is no
+    such section.
     """
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ class _OutlineReading:
 
 
 class _Items:
-    """Collects list items line by line; an indented line after an item continues it."""
+    """A collector of list items, line by line; an indented line after an item continues it."""
 
     def __init__(self) -> None:
         self._items: list[list[str]] = []
@@ -103,7 +105,7 @@ class _Items:
 
 
 def lines_outside_fences(body: str) -> list[str]:
-    """The body's lines, with those of fenced code blanked."""
+    """The body's lines, with those of fenced code empty."""
     lines: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):

@@ -66,15 +66,15 @@ class SkillDoc:
 
     @property
     def runs_apart(self) -> bool:
-        """Whether it requests a subagent of its own (`context: fork`)."""
+        """Whether the skill requests its own subagent (`context: fork`)."""
         return self.context.casefold() == "fork"
 
 
 def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False) -> SkillDoc:
     """Parse the text of a SKILL.md; `folder` is the name of its folder, if known.
 
-    With `head_only` it contains what an index needs: the body is only searched for a name or summary missing in the
-    frontmatter, and fields that are not needed before the skill is used are omitted.
+    With `head_only` the result contains only what an index needs: the body is only searched for a name or summary missing
+    in the frontmatter, and fields that are not needed before the skill is used are omitted.
     """
     front = read_frontmatter(text)
     fields = Fields(front)

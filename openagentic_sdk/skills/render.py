@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..ground.frozen import mutable
 from ..ground.patterns import regex
 
-# A long argument and a text of many placeholders would otherwise multiply.
+# The limit of a result: a long argument and a text of many placeholders would otherwise multiply.
 MAX_FILLED_CHARS = 1024 * 1024
 
 _VARIABLE = regex(r"\$\{([A-Z_]+)\}|\{baseDir\}")
@@ -26,8 +26,8 @@ _PLACEHOLDER = regex(
 )
 
 
-# A word of a shell's line, and the parts of it that are not simply letters; `shlex` takes a time that grows with the square
-# of a word's length.
+# A word of a shell's line, and the parts of it that are not simply letters; the time that `shlex` takes grows with the
+# square of a word's length.
 _WORD = regex(r"""(?>(?:[^ \t\r\n'"\\]++|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)")+)|[^ \t\r\n]""", re.DOTALL)
 _MARKED = regex(r"""\\(.)|'([^']*+)'|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))\"""", re.DOTALL)
 _ESCAPED = regex(r"""\\(["\\])""")
@@ -51,8 +51,9 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
-    """The values of `${...}` in the text of a plugin: its folder, and the one that survives its updates, created when one
-    of the `texts` refers to it; empty without a `root`.
+    """The values of `${...}` in the text of a plugin: its folder, and the folder of its data; empty without a `root`.
+
+    The folder of its data survives updates; it is created if one of the `texts` refers to it.
     """
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
         with contextlib.suppress(OSError):  # the program that uses the folder reports the problem
@@ -121,7 +122,7 @@ def first_number(text: str) -> int:
 # A placeholder counts in a command only as a word of its own, so that its value remains one word whatever it contains.
 _SHELL_WORD = regex(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
 _SHELL_QUOTED = regex(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
-# What makes quotes begin or end in another way than they seem to: substitutions, comments, texts between two marks.
+# Quotes may begin or end elsewhere than they seem to because of these: substitutions, comments, texts between two marks.
 _UNCLEAR = regex(r"""[`#]|\$[({'"]|<<""")
 _NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 
@@ -129,8 +130,8 @@ _NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:
     """Fill the arguments into a command line, each quoted for the shell; a placeholder without a value is kept.
 
-    So is one inside quotes of the line's own, where ours would not work, unless its value needs none. `first` is the number
-    of the first word, see `first_number`.
+    So is one inside the line's own quotes, where ours would not work, unless its value needs no quotes. `first` is the
+    number of the first word, see `first_number`.
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, first)

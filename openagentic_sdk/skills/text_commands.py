@@ -24,7 +24,7 @@ class Draft:
     """A text with a gap for the output of each of its `commands`, which have not run.
 
     `written` is the file's text at each gap. `name` and `path` identify the text, `grants` are the permission rules that it
-    brings.
+    grants.
     """
 
     text: str
@@ -55,7 +55,7 @@ def draft_of(
 ) -> Draft | None:
     """The text with gaps for its commands; None if it has none.
 
-    Arguments in commands are quoted for the shell, so that none can become more than words. Commands beyond the first
+    Arguments in commands are quoted for the shell, so that they cannot become anything but words. Commands beyond the first
     `MAX_COMMANDS` remain text.
     """
     commands: list[tuple[str, str]] = []

@@ -39,7 +39,7 @@ class SourceText(NamedTuple):
 def read_mapping(
     text: str, *, first_line: int = 1
 ) -> tuple[dict[str, Value], dict[str, SourceText], list[tuple[str, int]]]:
-    r"""The top-level map, the source of each of its values, and its duplicate keys with their lines.
+    r"""Read the top-level map, the source of each of its values, and its duplicate keys with their lines.
 
     `text` has `\n` as line breaks. Raises `Unreadable`; its lines, like those of the sources, count from `first_line`.
     """
@@ -224,7 +224,7 @@ class YamlReader:
             self.fail(f"more than {MAX_DEPTH} levels")
 
     def block_value(self, parent: int, depth: int, *, compact: bool) -> Value:
-        """The value after `key:` or (compact) `- `, on this line or indented deeper than `parent` on the next ones."""
+        """Read the value after `key:` or (compact) `- `, on this line or indented deeper than `parent` on the next ones."""
         self.end = self.pos
         line_start = self.line_start
         before = self.pos
@@ -363,7 +363,7 @@ class YamlReader:
         return _chomp(lines, chomping, header[1] == ">", self.text[self.pos - 1 : self.pos] == "\n")
 
     def block_lines(self, indent: int) -> list[str]:
-        """The lines of a block scalar without their indentation, blank ones as ''."""
+        """Read the lines of a block scalar without their indentation, blank ones as ''."""
         lines: list[str] = []
         while self.pos < len(self.text):
             end = self.text.find("\n", self.pos)
@@ -417,7 +417,7 @@ class YamlReader:
         return False
 
     def flow_item(self, depth: int) -> tuple[Value, bool]:
-        """One item, and whether it is a key: a colon follows it on the same line."""
+        """Read one item; return it, and whether it is a key: a colon follows it on the same line."""
         item = self.flow_node(depth)
         colon = _FLOW_COLON.match(self.text, self.pos)
         if colon is None:
@@ -474,9 +474,7 @@ def _chomp(lines: list[str], chomping: str | None, folded: bool, ends_with_break
 
 
 def _fold_lines(lines: list[str]) -> str:
-    """Fold a `>` scalar: a break between two lines of text is a space; breaks around lines that begin with white space are
-    kept.
-    """
+    """Fold a `>` scalar: breaks between lines of text become spaces, those around lines that begin with white space stay."""
     parts: list[str] = []
     blank, before = 0, ""
     for line in lines:

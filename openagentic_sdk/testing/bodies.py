@@ -33,7 +33,7 @@ _INSTEAD = ((_CLOCK, "flow.now()"), (_CHANCE, "flow.random() or flow.uuid()"), (
 
 @contextmanager
 def strict_bodies() -> Iterator[None]:
-    """Make a workflow fail as soon as its body reads the clock, randomness, files or the network inside this context.
+    """Make a workflow fail as soon as its body reads the clock, randomness, files or the network during the block.
 
     Its steps may do so. Calls that C libraries make by themselves are not detected; the linter reads the source.
     """
@@ -72,7 +72,7 @@ def _name(function: Any) -> str:
 
 
 def _body_of(frame: FrameType | None) -> FrameType | None:
-    """The code of the body that leads to a call; None if this package or an import makes it."""
+    """The frame of the body from which a call comes; None if this package or an import makes the call."""
     body = None
     while frame is not None:
         name = frame.f_code.co_filename

@@ -61,12 +61,12 @@ _MAX_CHARS = 300
 
 
 class Killed(BaseException):
-    """This life is over. Code that catches it continues in vain: nothing that it does is stored."""
+    """Raised when a life is over. Code that catches it continues in vain: nothing that it does is stored."""
 
 
 @frozen
 class Moment:
-    """Where a life is killed: before or after the store operation or effect with this number, from 1."""
+    """The moment at which a life is killed: before or after the store operation or effect with this number, from 1."""
 
     number: int
     is_behind: bool
@@ -105,7 +105,7 @@ class World:
             file.write(f"{dumps_json(what)}\n")
 
     def open_store(self, life: Life) -> SessionStore:
-        """The store for this life. Holders of sessions from earlier lives are dead."""
+        """Open the store for this life. Earlier lives no longer hold its sessions."""
         if self.real:
             return _make_mortal(FileSessionStore(self.folder / "store", durability="flush"), life)
         # A new object over the same data, like a new process: whatever the dead life still holds is not in it.
@@ -145,13 +145,13 @@ class Life:
     def effect(self, what: str) -> None:
         """Record an effect on the world.
 
-        A text that is recorded more often than in the first life is a doubled effect: a repeatable tool must use its
-        `idempotency_key` to skip an effect that may happen only once.
+        A text that is recorded more than once, and more often than in the first life, is a doubled effect: a repeatable
+        tool must use its `idempotency_key` to skip an effect that may happen only once.
         """
         self.do(f"effect {what!r}", partial(self._world.take_effect, what))
 
     def do(self, what: str, work: Callable[[], R]) -> R:
-        """Do one thing that lasts. The life may be killed before or after it."""
+        """Do one thing with a lasting effect. The life may be killed before or after it."""
         with self._guard:
             # A dead life's `finally` blocks and threads continue: whatever they try must not last.
             self._die(self.is_dead)
@@ -246,8 +246,10 @@ class CrashOutcome(Generic[T]):
 
 @frozen
 class Broken:
-    """A broken promise: `an effect twice`, `a lost answer`, `an invalid request`, `another result`, `no end`, or `check`,
-    the caller's own; and where the work was killed.
+    """A broken promise, and the moments at which the work was killed.
+
+    `promise` is `an effect twice`, `a lost answer`, `an invalid request`, `another result`, `no end`, or `check`, the
+    caller's own.
     """
 
     promise: str
@@ -260,8 +262,9 @@ class Broken:
 
 @frozen
 class CrashReport:
-    """The findings of `crash_report`. `points` is the number of points at which the work was killed, `lives` the number of
-    its starts.
+    """The findings of `crash_report`.
+
+    `points` is the number of points at which the work was killed, `lives` the number of its starts.
     """
 
     points: int
@@ -285,7 +288,7 @@ Build = Callable[[Life], "Awaitable[T] | T"]
 def crash_everywhere(
     build: Build[T], check: Callable[[CrashOutcome[T]], object] | None = None, **how: Any
 ) -> CrashReport:
-    """Raise `AssertionError` with the broken promises that `crash_report` found, if any."""
+    """Return the report of `crash_report`; raise `AssertionError` with the broken promises, if there are any."""
     report = crash_report(build, check, **how)
     if report.broken:
         raise AssertionError(str(report))
@@ -301,10 +304,10 @@ def crash_report(
     points: int | None = None,
     seed: int = 0,
 ) -> CrashReport:
-    """Kill the work of `build` at every point, let it continue, and judge the outcome; `check` raises `AssertionError` for
-    further problems.
+    """Kill the work of `build` at every point, let it continue, and judge the outcome.
 
-    `real` kills are those of a process by SIGKILL, over files; the caller must have only one thread then. With `deaths`
+    `check` raises `AssertionError` for further problems. With `real`, a life is a process that stores files and is killed
+    by SIGKILL; the caller must then have only one thread. With `deaths`
     above 1 the continuing lives are killed, too, at points drawn by `seed`. `points` is how many of all points are drawn;
     None tries each. The work must be the same each time: a scripted model is `ScriptedProvider(turns, resumable=True)`. If
     a call ended as `unknown`, the model may answer differently: then the result is left to `check`.
@@ -432,7 +435,7 @@ def _judge(
     stored_events: Mapping[str, Sequence[Event]],
     check: Callable[[CrashOutcome[T]], object] | None,
 ) -> Iterator[Broken]:
-    """The promises that the outcome breaks. `stored_events` is the state when the last life began."""
+    """Yield the promises that the outcome breaks. `stored_events` is the state when the last life began."""
 
     def broken(promise: str, text: str) -> Broken:
         return Broken(promise, outcome.moments, on_one_line(text, _MAX_CHARS))
@@ -465,12 +468,12 @@ def _judge(
 
 
 def _more(items: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The items that occur more than once, and more often than they should."""
+    """The items that occur more than once, and more often than is allowed."""
     return ((what, count) for what, count in Counter(items).items() if count > max(1, allowed.get(what, 0)))
 
 
 def _answered(outcome: CrashOutcome[Any]) -> Iterator[str]:
-    """The digest of each request with a complete answer in a log, with the answer's model."""
+    """Yield the digest and the step of each request that has a complete answer in a log."""
     for events in outcome.events.values():
         request: ModelRequest | None = None
         for event in events:
@@ -488,7 +491,7 @@ def _open_questions(outcome: CrashOutcome[Any]) -> Iterator[str]:
 
 
 def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The messages of each request of a log, and of the next one."""
+    """Yield the messages of each request of a log, and those of the next request."""
     for request in rebuild_requests(events):
         yield request.messages
         if not request.matches:

@@ -71,8 +71,8 @@ def emit_test(
     """Write `path`, with or without `.py`, and the log that it replays beside it; return both paths.
 
     `agent` names the options, or a function that creates them, as `module:name` below `app_dir` (the session's folder if
-    None). Without it the agent is the command's own, which is possible only if all its tools are. Raises `OptionsError` for
-    a log without requests and for an agent that must be named, `OSError` if a file cannot be written.
+    None). Without it the agent is the command's own, which is possible only if it has no custom tools. Raises
+    `OptionsError` for a log without requests and for an agent that must be named, `OSError` if a file cannot be written.
     """
     target = Path(path)
     target = target if target.suffix == ".py" else target.with_name(target.name + ".py")
@@ -120,7 +120,7 @@ def _plain(init: SystemInit, events: Sequence[Event], folder: str) -> tuple[str,
     options = _PLAIN_OPTIONS.format(
         model=init.model,
         folder=folder,
-        sources=("project",) if "Task" in init.tools else (),  # an open source brings the built-in agents
+        sources=("project",) if "Task" in init.tools else (),  # an open source adds the built-in agents
         mode=init.permission_mode,
         allow=tuple(rules[True]),
         deny=tuple(rules[False]),

@@ -95,7 +95,7 @@ class _EndpointServer(ThreadingHTTPServer):
 
 
 class CachingEndpoint:
-    """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` returns each answer.
+    """A caching endpoint, which serves at `url` inside a `with` block; `script(asked)` returns each answer.
 
     `checks_binding` refuses reasoning that does not fit, as if the vendor enforced it for the account; reasoning of another
     `account` never fits. Without `knows_drop_block`, a request cannot have it dropped.
@@ -151,7 +151,7 @@ class CachingEndpoint:
 
     @property
     def url(self) -> str:
-        """The root: providers add the paths of their protocols."""
+        """The root URL, to which providers add the paths of their protocols."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
@@ -181,7 +181,7 @@ class CachingEndpoint:
         return 200, _WRITERS[protocol](request, answer, len(self.requests))
 
     def _refusal(self, request: Asked) -> str | None:
-        """The reason why the request is refused; what it asks to drop is removed from its parts."""
+        """The reason why the request is refused, or None; blocks that it asks to drop are removed from its parts."""
         marks = sum(part.is_marked for part in request.parts)
         if marks > MAX_MARKS:
             return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."

@@ -22,7 +22,7 @@ KILLS = ("kill before", "kill middle", "kill after")
 
 
 def _spoiled(name: str) -> Any:
-    """Wrap an operation of the disk: count it, and let it fail if it is the chosen one."""
+    """Wrap a disk operation: count it, and make the chosen one fail."""
 
     def operation(self: FaultyOS, *arguments: Any, **kwargs: Any) -> Any:
         self._strike(name)

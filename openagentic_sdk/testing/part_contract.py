@@ -39,7 +39,7 @@ PartTurn = Mapping[str, Any] | str
 
 
 class PartContract(unittest.IsolatedAsyncioTestCase):
-    """Subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is the run's prompt."""
+    """The contract of a part: subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is the run's prompt."""
 
     part: type[CustomPart] | type[Part]
     turns: Sequence[PartTurn] = ()
@@ -62,7 +62,9 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_run_comes_to_its_end_and_the_part_has_a_state_that_is_json(self) -> None:
         self.assertEqual(_stop_reason(self.events), "end")
-        self.assertNotIn(dumps_json(self.state), ("null", "{}", "[]"), "a part without a state keeps none: add turns")
+        self.assertNotIn(
+            dumps_json(self.state), ("null", "{}", "[]"), "the part has no state at the end: add turns that give it one"
+        )
 
     async def test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed(self) -> None:
         for count in range(1, len(self.events)):
@@ -100,7 +102,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
     async def _play(
         self, store: SessionStore, turns: Sequence[PartTurn], prompt: str | None, *, resume: str | None = None
     ) -> tuple[str, Any]:
-        """Run to the end; return the session's id and the part's state by then."""
+        """Run to the end; return the session's id and the part's state at that point."""
         opened: list[Part] = []
 
         def watched(opener: PartOpener, run: Run) -> Part:

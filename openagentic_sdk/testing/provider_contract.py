@@ -64,7 +64,10 @@ CALLS = (
 
 
 class ProviderContract(unittest.IsolatedAsyncioTestCase):
-    """Subclass it and define `make_provider`. `shows_reasoning = False` skips the cases about reasoning."""
+    """The contract of a provider: subclass it and define `make_provider`.
+
+    `shows_reasoning = False` skips the cases about reasoning.
+    """
 
     shows_reasoning = True
 
@@ -81,7 +84,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
             self.skipTest("the contract itself: subclass it")
 
     async def events(self, provider: Provider, messages: Any = PROMPT, tools: Any = TOOLS) -> list[StreamEvent]:
-        """All events of a stream."""
+        """Collect all events of a stream."""
         if not isinstance(provider, StreamingProvider):
             self.skipTest("the provider does not stream")
         stream = provider.stream(model="m", messages=messages, tools=tools)
@@ -89,7 +92,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         return [event for event in events if event is not None]
 
     async def answer(self, turn: ProviderTurn) -> ModelOutput:
-        """The complete answer to a turn by the provider's methods, checked to be equal if it has both."""
+        """Return the answer to a turn; if the provider has `stream` and `complete`, check that their answers are equal."""
         outputs = []
         if isinstance(provider := self.make_provider([turn]), StreamingProvider):
             outputs.append(folded(await self.events(provider)))
@@ -242,9 +245,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
 
 
 class Spoiled:
-    """Corrupts the body of an answer, determined by the seed: a value in its JSON, the order or number of its lines, or its
-    bytes.
-    """
+    """A corruption of an answer's body, chosen by the seed: of a JSON value, of its lines, or of its bytes."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -308,7 +309,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every position in a JSON value where another value can be put."""
+    """Yield every position in a JSON value where another value can be put."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in list(inner):
         yield value, key

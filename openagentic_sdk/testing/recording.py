@@ -32,7 +32,7 @@ class RecordingProvider(StreamedProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The provider's answer, piece by piece."""
+        """Stream the provider's answer, and record it when it is complete."""
         pieces = Pieces()
         answer = ask(self._provider, model=model, messages=messages, tools=tools, api_key=api_key)
         try:

@@ -55,7 +55,7 @@ class RecordedStep:
 
 @mutable
 class RecordedRun:
-    """One run of the session: from its `system.init` to the next. `trailing` followed its last request and answer."""
+    """One run of the session: from its `system.init` to the next. `trailing` are the events after its last answer."""
 
     init: SystemInit
     steps: list[RecordedStep] = field(default_factory=list)
@@ -150,7 +150,7 @@ class ReplayProvider:
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncIterator[Any]:
-        """The recorded answer. An answer that was cut off is cut off again."""
+        """Stream the recorded answer. An answer that was cut off is cut off again."""
         step = self._step
         if step is None:
             raise ReplayMismatchError("the loop made one more request than in the recorded session")
@@ -239,7 +239,7 @@ class RecordedTool(Tool):
 
 
 def recorded_outcome(result: ToolResult) -> ToolOutput:
-    """The value that a tool must return, or the error it must raise, so that the model reads exactly what was recorded."""
+    """Return the recorded output, or raise the recorded error, so that the model reads exactly what was recorded."""
     if result.is_error and result.error_message is not None:
         raise type(result.error_type or "ToolError", (ToolError,), {})(result.error_message)
     return ToolOutput(result.output, is_error=result.is_error, attachments=result.attachments)

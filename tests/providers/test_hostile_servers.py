@@ -252,7 +252,7 @@ class CutsAndResets(HostileCase):
                 connection.keep = False
 
             with self.subTest(lengths):
-                await self.ends_with(script, ProviderResponseError, "does not tell where it ends")
+                await self.ends_with(script, ProviderResponseError, "does not show where it ends")
 
     async def test_a_connection_whose_answer_has_two_framings_is_not_used_again(self) -> None:
         def script(connection: Connection, request: Request) -> None:
@@ -456,7 +456,7 @@ class SentencesOfErrors(HostileCase):
         too_long = b'{"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}'
         for status, body, told in (
             ("400 Bad Request", too_long, "use a model with a larger one, or start a new session"),
-            ("413 Payload Too Large", b"<html>413 nginx</html>", "accepts no request of this size: attach less"),
+            ("413 Payload Too Large", b"<html>413 nginx</html>", "does not accept a request of this size: attach less"),
         ):
             await self.ends_with(lambda c, r, s=status, b=body: c.reply(b, s), ProviderHTTPError, told)
 

@@ -1,1 +1,1 @@
-"""Models in the clouds that serve them: other addresses, signatures and framing around the same protocols."""
+"""Models served by clouds: their addresses, signatures and stream framing, and their own protocols (Converse, Gemini)."""

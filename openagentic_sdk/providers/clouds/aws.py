@@ -38,7 +38,7 @@ class AwsCredentials:
 
 
 def read_credentials(profile: str | None = None, environ: Mapping[str, str] | None = None) -> AwsCredentials:
-    """The credentials from the environment, else from a profile in the shared files.
+    """Read the credentials from the environment, else from a profile in the shared files.
 
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are used unless `profile` is given. The files are
     ~/.aws/credentials and ~/.aws/config, or those named by AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE; the profile
@@ -57,8 +57,8 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
         return AwsCredentials(access, secret, section.get("aws_session_token") or None)
     if other := sorted(section.keys() & _BY_TOOLS):
         raise OptionsError(
-            f"the AWS profile {profile_name or 'default'!r} gets its keys by {other[0]}, which needs AWS's own tools: pass "
-            "credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"the AWS profile {profile_name or 'default'!r} gets its keys through {other[0]}, which needs AWS's own tools: "
+            "pass credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     raise OptionsError(
         f"no AWS credentials: the profile {profile_name or 'default'!r} has no keys, and this is not a container or "
@@ -68,14 +68,14 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
 
 
 def read_region(profile: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
-    """AWS_REGION, AWS_DEFAULT_REGION or the region of the profile."""
+    """Read the region from AWS_REGION, AWS_DEFAULT_REGION or the profile; None if none of them names one."""
     environ = os.environ if environ is None else environ
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return region or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a profile from both files; the credentials file takes precedence."""
+    """Read the settings of a profile from both files; the credentials file takes precedence."""
     home = environ.get("HOME") or user_home()
     settings: dict[str, str] = {}
     for variable, default, section in (
@@ -115,7 +115,7 @@ def sign(
     added = {"X-Amz-Date": stamp}
     if credentials.session_token:
         added["X-Amz-Security-Token"] = credentials.session_token
-    # The canonical form of a header: lower-case name, no blanks at the ends, runs of blanks as one.
+    # The canonical form of a header: lower-case name, trimmed value, runs of whitespace as one space.
     signed = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
     default_port = {"https": 443, "http": 80}.get(parts.scheme)
     signed["host"] = parts.hostname or "" if parts.port in (None, default_port) else f"{parts.hostname}:{parts.port}"

@@ -68,7 +68,7 @@ class CredentialChain:
         self._near = Timeouts(connect_s=1.0, first_byte_s=5.0, total_s=10.0)
 
     async def credentials(self) -> AwsCredentials:
-        """The current credentials. Raises `OptionsError`, with the possible sources, if there are none."""
+        """Return the current credentials. Raises `OptionsError`, with the possible sources, if there are none."""
         environ = os.environ if self._environ is None else self._environ
         left_s = self._left_s()
         if self._cached is not None and left_s > REFRESH_BEFORE_S:
@@ -83,7 +83,7 @@ class CredentialChain:
         return credentials
 
     def source(self) -> str:
-        """The source of the credentials, for display, found without network access. Raises `OptionsError`."""
+        """The source of the credentials, for display, found without network access. Raises `OptionsError` without one."""
         environ = os.environ if self._environ is None else self._environ
         has_keys = bool(environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"))
         if (identity := self._web_identity(environ)) and (self._profile or not has_keys):
@@ -122,7 +122,7 @@ class CredentialChain:
             try:
                 return await self._ask_instance(environ)
             except ProviderError:
-                # Most machines are not instances: what is missing in the usual places is then the useful message.
+                # Most machines are not instances: the useful message is then what is missing in the usual places.
                 raise missing from None
         raise missing
 
@@ -159,7 +159,7 @@ class CredentialChain:
     # --- containers and instances: a local metadata address -----------------------------------------------------------
 
     def _container_address(self, environ: Mapping[str, str]) -> str | None:
-        """The address of the container's credentials, None if not set. Raises `OptionsError` for a host not its own."""
+        """The address of the container's credentials, None if not set. Raises `OptionsError` if its host is not allowed."""
         if path := environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
             return f"{_CONTAINER}/{path.removeprefix('/')}"
         address = environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
@@ -174,8 +174,8 @@ class CredentialChain:
             is_own = False
         if not is_own:
             raise OptionsError(
-                f"AWS_CONTAINER_CREDENTIALS_FULL_URI is {shown_url(address)!r}: over plain HTTP credentials come from "
-                f"localhost, {', '.join(sorted(_CONTAINER_HOSTS))} only"
+                f"AWS_CONTAINER_CREDENTIALS_FULL_URI is {shown_url(address)!r}: over plain HTTP, credentials are fetched "
+                f"only from localhost and {', '.join(sorted(_CONTAINER_HOSTS))}"
             )
         return address
 
@@ -206,7 +206,7 @@ class CredentialChain:
         body: bytes | None = None,
         *,
         method: str | None = None,
-        # None takes the proxies of the environment; a metadata address is reached only without one.
+        # None means the proxies of the environment; metadata addresses must be reached without a proxy.
         proxies: Mapping[str, str] | None = {},
     ) -> str:
         http = HttpTransport(proxies=proxies)
@@ -234,7 +234,7 @@ def _temporary(answer: Mapping[str, object], where: str) -> AwsCredentials:
     except ValueError:
         expires_at = None
     if not (isinstance(access, str) and access and isinstance(secret, str) and secret) or (ends and expires_at is None):
-        raise ProviderResponseError(f"the answer of {shown_url(where)} has incomplete AWS credentials")
+        raise ProviderResponseError(f"the answer from {shown_url(where)} has incomplete AWS credentials")
     return replace(AwsCredentials(access, secret, as_text(token) or None), expires_at=expires_at)
 
 
@@ -242,16 +242,16 @@ def _json_object(page: str, where: str) -> Mapping[str, object]:
     try:
         return as_mapping(json.loads(page))
     except (ValueError, RecursionError):
-        raise ProviderResponseError(f"the answer of {shown_url(where)} is not JSON") from None
+        raise ProviderResponseError(f"the answer from {shown_url(where)} is not JSON") from None
 
 
 def _read_token(path: str, variable: str) -> str:
-    """The token in a file, which its issuer renews. Raises `OptionsError`."""
+    """Read the token from a file, which its issuer renews. Raises `OptionsError` if it contains none."""
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise OptionsError(f"{variable} names {path}, which cannot be read ({type(error).__name__})") from None
-    # A line end would end the header in which a token is sent.
+    # A line break would end the header in which the token is sent.
     if not token or any(char < "!" for char in token.replace(" ", "")):
         raise OptionsError(f"{variable} names {path}, which contains no token")
     return token

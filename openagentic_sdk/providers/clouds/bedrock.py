@@ -57,10 +57,10 @@ class HostedClaudeProvider(AnthropicProvider):
 class BedrockEndpoint(EndpointProvider):
     """A region of Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
 
-    `region` defaults to AWS_REGION, AWS_DEFAULT_REGION or the profile's region. Requests are signed with `credentials` (or
-    the return value of that function, called for each request), else with the credentials that AWS's own tools would find:
-    from the environment, a web identity, `profile`, the container or the instance, renewed before they expire. A Bedrock
-    API key, in `api_key` or AWS_BEARER_TOKEN_BEDROCK, replaces the signature. Raises `OptionsError` if there is no region.
+    `region` defaults to AWS_REGION, AWS_DEFAULT_REGION or the profile's region. Requests are signed with `credentials` (a
+    function is called for each request), else with the credentials that AWS's own tools would find: from the environment, a
+    web identity, `profile`, the container or the instance, renewed before they expire. A Bedrock API key, in `api_key` or
+    AWS_BEARER_TOKEN_BEDROCK, replaces the signature. Raises `OptionsError` if there is no region.
     """
 
     key_variable: str | None = "AWS_BEARER_TOKEN_BEDROCK"
@@ -87,11 +87,11 @@ class BedrockEndpoint(EndpointProvider):
         self._credentials = credentials
 
     def models_url(self) -> str:
-        """The address of the list of models, which is on another host than the models."""
+        """The address of the list of models, whose host differs from that of the models."""
         return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        # An API key, or a header of the caller's own, replaces the signature: a request has one Authorization.
+        # An API key, or the caller's own header, replaces the signature: a request has one Authorization.
         if any(name.lower() == "authorization" for name in headers):
             return headers
         source = self._credentials
@@ -107,7 +107,7 @@ class BedrockEndpoint(EndpointProvider):
 
 
 class BedrockProvider(BedrockEndpoint, HostedClaudeProvider):
-    """Claude on Amazon Bedrock in Anthropic's format; takes the arguments of `BedrockEndpoint` and `AnthropicProvider`."""
+    """Claude on Amazon Bedrock in Anthropic's format; accepts the arguments of `BedrockEndpoint` and `AnthropicProvider`."""
 
     name = "bedrock"
     hosted_version = "bedrock-2023-05-31"

@@ -49,7 +49,7 @@ _REFUSALS = frozenset({"guardrail_intervened", "content_filtered"})
 
 
 class BedrockConverseProvider(BedrockEndpoint):
-    """Nova, Llama, Mistral, Claude and every other model on Bedrock; takes the arguments of `BedrockEndpoint`.
+    """Nova, Llama, Mistral, Claude and every other model on Bedrock; accepts the arguments of `BedrockEndpoint`.
 
     Claude has more features through `BedrockProvider`, in its own format (caching, deferred tools, the vendor's own tools).
     """
@@ -101,7 +101,7 @@ class BedrockConverseProvider(BedrockEndpoint):
 
 
 class ConverseReading(Reading):
-    """Read an answer, block by block."""
+    """A reader of an answer, block by block."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)
@@ -309,7 +309,7 @@ def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: To
         return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": function["parameters"]}}}
 
     definitions = write_tools(tools, settings.extra_tools, declare, names)
-    # `toolChoice` has no word for none; without definitions, no tool can be called.
+    # `toolChoice` cannot express `none`; without definitions, no tool can be called.
     if not definitions or settings.tool_choice == "none":
         return None
     choices: dict[str | None, dict[str, Any]] = {None: {}, "auto": {"auto": {}}, "required": {"any": {}}}

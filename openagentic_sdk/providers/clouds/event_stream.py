@@ -22,7 +22,7 @@ _OVERHEAD = _PRELUDE.size + 4
 # The number of bytes of a header's value by its type byte; -1 means that two bytes before the value contain its length.
 _VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: -1, 7: -1, 8: 8, 9: 16}
 _TEXT = 7
-# The errors that Bedrock sends within a stream, as the HTTP statuses that they have outside of one.
+# The errors that Bedrock sends within a stream, with the HTTP statuses that they have outside of one.
 _STATUS = {
     "throttlingException": 429,
     "modelStreamErrorException": 503,  # 424 outside a stream, with the advice to retry
@@ -34,19 +34,19 @@ _STATUS = {
 
 
 class EventStreamDecoder:
-    """Turn chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream."""
+    """A decoder of chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self._rest = bytearray()
         self._is_plain = is_plain
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """The events that this chunk completes. Raises `ProviderResponseError` for a damaged message."""
+        """Add a chunk; return the events that it completes. Raises `ProviderResponseError` for a damaged message."""
         self._rest += chunk
         events = []
         while len(self._rest) >= _PRELUDE.size:
             total, header_bytes, crc = _PRELUDE.unpack_from(self._rest)
-            # The head's own checksum first: with a damaged length, this would wait for bytes that never come.
+            # Check the head first: with a damaged length, this would wait for bytes that never come.
             if crc != crc32(self._rest[:8]) or not _OVERHEAD + header_bytes <= total <= MAX_EVENT_BYTES:
                 raise ProviderResponseError("the endpoint's event stream is damaged: a message's head is not valid")
             if len(self._rest) < total:
@@ -62,13 +62,13 @@ class EventStreamDecoder:
         return events
 
     def close(self) -> list[SSEEvent]:
-        """An empty list: a truncated message is not an event; the missing end of the answer reveals the loss."""
+        """Return no events: a truncated message is dropped, and the missing end of the answer reveals the loss."""
         self._rest.clear()
         return []
 
 
 class EventStreamReader(BodyReader):
-    """Distinguish a stream of messages from a JSON body: a message begins with a NUL (in its length), text never does."""
+    """A reader of a stream of messages or a JSON body: a message begins with a NUL (in its length), text never does."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
         super().__init__()

@@ -46,17 +46,17 @@ _WHOLE = "stop"
 # ai.google.dev, "Thought signatures": for function calls that were not made by this API.
 _SIGNED_ELSEWHERE = "skip_thought_signature_validator"
 _UNSIGNED = regex(r"missing a thought.?signature", re.I)
-# Models up to 2.5 take a thinking budget in tokens, later ones a level; the later ones also accept media in function results
-# (ai.google.dev, "Function calling", "Multimodal function responses").
+# Models up to 2.5 accept a thinking budget in tokens, later ones a level; the later ones also accept media in function
+# results (ai.google.dev, "Function calling", "Multimodal function responses").
 _OLD_MODEL = regex(r"gemini-(1|2)|gemma|learnlm")
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 _LEVELS = ("minimal", "low", "medium", "high")
 
 
 class GeminiProvider(EndpointProvider):
-    """Gemini's own API. The key is that of the call, `api_key` or GEMINI_API_KEY.
+    """Gemini's own API. The key is that of the call, else `api_key`, else GEMINI_API_KEY.
 
-    `thinking` is the API's own `thinkingConfig`; by default, thoughts are requested as text if the model provides them.
+    `thinking` is the API's own `thinkingConfig`; it takes precedence over `RequestSettings.reasoning_effort`.
     """
 
     name = "gemini"
@@ -119,7 +119,7 @@ class GeminiProvider(EndpointProvider):
         effort, response_format = self.settings.reasoning_effort, self.settings.response_format
         if response_format is not None and response_format.get("type") not in ("json_schema", "json_object"):
             raise OptionsError(
-                f"Gemini takes response_format json_schema or json_object, not {response_format.get('type')!r}"
+                f"Gemini accepts response_format json_schema or json_object, not {response_format.get('type')!r}"
             )
         thinking = None if effort is None else _thinking(effort, model)
         generation: dict[str, Any] = {
@@ -145,7 +145,7 @@ class GeminiProvider(EndpointProvider):
 
 
 class GeminiReading(Reading):
-    """Read an answer; each chunk contains whole parts, and the last one the finish reason."""
+    """A reader of an answer, whose chunks contain whole parts; the last one also contains the finish reason."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)
@@ -213,7 +213,7 @@ class GeminiReading(Reading):
                 id=str(call.get("id") or ""),
                 name=str(call.get("name") or ""),
                 text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
-                # These fields remain in a call in pieces whose end is missing, or with a piece that fits nowhere.
+                # A call that arrived in pieces keeps these fields if its end is missing or a piece fits nowhere.
                 ended=reason == _WHOLE and not (call.get("willContinue") or call.get("partialArgs")),
             )
             for call in (as_mapping(part.get("functionCall")) for part in self._parts)
@@ -284,8 +284,8 @@ def _contents(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The parts of the system prompt, and the turns.
 
-    The results of an answer's calls have their own turn: Vertex refuses them beside text. Without `media_in_results`, any
-    parts of a result that are not text are in the turn after it.
+    The results of an answer's calls have their own turn: Vertex refuses results beside text. Without `media_in_results`,
+    any parts of a result that are not text are in the turn after it.
     """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
@@ -406,7 +406,7 @@ def _thinking(effort: str, model: str) -> dict[str, Any]:
             raise OptionsError(f"reasoning_effort {effort!r} is not one of {', '.join(_BUDGETS)}")
         return {"thinkingBudget": _BUDGETS[effort]}
     if effort not in _LEVELS:
-        raise OptionsError(f"{model} takes reasoning_effort {', '.join(_LEVELS)}, not {effort!r}")
+        raise OptionsError(f"{model} accepts reasoning_effort {', '.join(_LEVELS)}, not {effort!r}")
     return {"thinkingLevel": effort.upper()}
 
 

@@ -17,7 +17,7 @@ _PLAIN = regex(r"[a-z0-9][a-z0-9:.-]*")
 
 
 class VertexClaudeProvider(HostedClaudeProvider):
-    """Claude on Vertex AI. `api_key` is an OAuth access token, or a function that returns one (they last an hour).
+    """Claude on Vertex AI. `api_key` is an OAuth access token, or a function that returns one (tokens last an hour).
 
     `project` defaults to GOOGLE_CLOUD_PROJECT and `region` to GOOGLE_CLOUD_LOCATION; the region `global` has no host of its
     own. Raises `OptionsError` if either is missing.

@@ -1,6 +1,6 @@
 """Write a tool's parameters in the form that one vendor accepts; constraints that get lost are described in words.
 
-Whatever a vendor's model may send back is either valid input of the tool or is refused with an explanation when it is
+Whatever a vendor's model may send back is either valid input for the tool or is refused with an explanation when it is
 checked: the tool itself, its checks and the log keep the original schema.
 """
 
@@ -28,7 +28,7 @@ from .table import rules_of
 # Limits on the work per schema: references beyond them are not expanded but described in words.
 MAX_SCHEMAS = 2_000
 MAX_DEPTH = 24
-# Limits of what is read at all, above those for tools that are given as options (`ground.schemas`).
+# Limits on the schemas that are read at all, above those for tools that are given as options (`ground.schemas`).
 MAX_VALUES = 200_000
 MAX_NESTING = 250
 _MAX_REMEMBERED = 2_048
@@ -179,7 +179,7 @@ class _ParametersWriter:
             return siblings, stack
         if reference in stack or len(stack) >= MAX_DEPTH or self._left < 0 or depth > MAX_DEPTH:
             name = shortened(unquote(reference.rpartition("/")[2]).strip("#") or "the whole", 80)
-            notes.append(f"(once more as described for {name})")
+            notes.append(f"(as described for {name})")
             kinds = {"type": target["type"]} if isinstance(target.get("type"), str) else {}
             return {**kinds, **{key: value for key, value in siblings.items() if key in ANNOTATIONS}}, stack
         return merged(target, siblings), (*stack, reference)
@@ -210,7 +210,7 @@ class _ParametersWriter:
         return value
 
     def _property_schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """A property's schema; if the property was renamed, the description contains its own name."""
+        """A property's schema; if the property was renamed, the description contains its original name."""
         if name in self._sent:
             target = schema["anyOf"][0] if self._is_lone_union(schema) else schema
             if "$ref" not in target:

@@ -40,7 +40,7 @@ _MAX_NOTE_CHARS = 160
 
 
 def types_of(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema declares, else those of its values, else those that its keywords constrain."""
+    """The types that a schema declares, else those of its `enum`, else those that its keywords constrain."""
     type_field, values = schema.get("type"), schema.get("enum")
     if isinstance(type_field, str):
         return [type_field]

@@ -79,7 +79,7 @@ class SchemaReferences:
 
 
 def mappings_in(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a JSON value."""
+    """Yield every object in a JSON value."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

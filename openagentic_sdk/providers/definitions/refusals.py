@@ -32,7 +32,7 @@ _PLACE = regex(
 
 
 def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | None:
-    """The name, as sent, of the tool whose definition an endpoint refuses; None if it names no tool of the request."""
+    """The name, as sent, of the tool whose definition an endpoint refuses; None if it names none of the request's tools."""
     if error.status not in (400, 422) or isinstance(error, ContextLengthError):
         return None
     names = _sent_names(payload)
@@ -59,7 +59,7 @@ def description_limit(error: ProviderHTTPError) -> int | None:
 
 
 def cut_descriptions(payload: Mapping[str, Any], max_chars: int) -> None:
-    """Cut the tool descriptions of a request, in place."""
+    """Cut the tool descriptions of a request to `max_chars`, in place."""
     for entry in _sent_entries(payload):
         if isinstance(entry, dict) and isinstance(text := entry.get("description"), str):
             entry["description"] = shortened(text, max_chars)

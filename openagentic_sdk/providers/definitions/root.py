@@ -1,4 +1,4 @@
-"""A root without unions, conditions and references: one object with the properties of all its alternatives."""
+"""Rewrite a root without unions, conditions and references: as one object with the properties of all alternatives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RootForm:
 
 
 class RootWriter:
-    """Create the form of one root from at most `limit` schemas.
+    """A writer of the form of one root, from at most `limit` schemas.
 
     Constraints that the form cannot express are added to `notes`, with the property names of `sent`.
     """
@@ -83,7 +83,7 @@ class RootWriter:
         """Merge alternatives: a property of any is allowed, a property that all of them require is required."""
         for name in dict.fromkeys(name for option in options for name in option.properties):
             parts = [option.properties[name] for option in options if name in option.properties]
-            # By their text: a comparison with every other variant takes seconds if there are thousands.
+            # Compared by their text: comparing every pair of variants takes seconds if there are thousands.
             variants = [*{repr(part): part for part in parts}.values()]
             form.properties.setdefault(name, variants[0] if len(variants) == 1 else {"anyOf": variants})
         form.required |= {name: None for name in options[0].required if all(name in each.required for each in options)}

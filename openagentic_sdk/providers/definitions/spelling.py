@@ -92,7 +92,8 @@ def _spell_places(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
             schema["items"] = rest
 
 
-# --- keywords that a vendor does not have ---------------------------------------------------------------------------------
+# --- keywords that a vendor does not support
+# ---------------------------------------------------------------------------------
 
 
 def _spell_one_of(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
@@ -111,7 +112,7 @@ def _spell_first_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> 
 
 
 def _spell_bare_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
-    """Replace `true` by an equivalent empty schema; remove `false`, unless the vendor accepts all of JSON Schema."""
+    """Replace `true` with an equivalent empty schema; remove `false`, unless the vendor accepts all of JSON Schema."""
     if schema.get("items") is True:
         schema["items"] = {}
     elif schema.get("items") is False and (rules.keywords is not None or rules.needs_items):
@@ -124,7 +125,7 @@ def _spell_format(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
 
 
 def _spell_texts(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
-    """Replace values that are empty or not strings by a note and a type."""
+    """Keep only non-empty strings in `enum`, with a note; replace it with types if it has values of other types."""
     values = schema.get("enum", [])
     texts = [value for value in values if isinstance(value, str) and value]
     if texts == values:
@@ -147,7 +148,7 @@ def _spell_types(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if is_union and len(kinds) > 1 and "null" in kinds:
         kinds.remove("null")
         notes.append("(or null)")
-    # A schema without a type permits all of them; a vendor that requires one must be told each.
+    # A schema without a type permits all of them; for a vendor that requires one, each is listed.
     kinds = kinds or list(_ANY_TYPE[:4] if is_union else _ANY_TYPE)
     if len(kinds) == 1 or not is_union:
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
@@ -167,7 +168,7 @@ def _spell_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
 
 
 def _spell_required(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
-    """Replace required names that are not defined by a note."""
+    """Replace required names that are not defined with a note."""
     names, properties = schema.get("required", ()), schema.get("properties", {})
     defined = [name for name in names if name in properties]
     if len(defined) < len(names):
@@ -194,7 +195,7 @@ SPELLING: tuple[SpellingRule, ...] = (
 
 
 def without_null(schema: SchemaDict, rules: VendorRules, notes: Notes) -> bool:
-    """Replace a `null` alternative by a note; return whether a single alternative is left and has become the schema."""
+    """Replace a `null` alternative with a note; return whether a single alternative is left and has become the schema."""
     for key in ("anyOf", "oneOf") if rules.types == "union" else ():
         branches = schema.get(key)
         if not isinstance(branches, list):

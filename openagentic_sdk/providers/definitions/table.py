@@ -1,4 +1,4 @@
-"""What vendors refuse in tool definitions, as data: one row per rule, with its source and the date it was read.
+"""Vendors' limits on tool definitions, as data: one row per rule, with its source and the date on which it was read.
 
 | rule | limit |
 |---|---|
@@ -14,7 +14,7 @@
 | `enum` | `texts`: only strings, none of them empty |
 | `anyOf` | `alone`: no other keyword beside it |
 | `types` | every schema has a type; several are written as a `list`, or as a `union` with `anyOf` |
-| `closed` | `strict`: objects allow no further properties and require all of theirs, or are not strict |
+| `closed` | `strict`: objects that allow further properties, or do not require all of their own, are not strict |
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ _NEEDS = {
 
 @cache
 def rules_of(vendor: str) -> VendorRules:
-    """The limits of one vendor. Raises KeyError for a vendor that is not in the table."""
+    """The limits of one vendor. Raises `KeyError` for a vendor that is not in the table."""
     rules: dict[str, Any] = {}
     for row in TABLE:
         if row.vendor == vendor and (row.rule, row.limit) != ("root", "plain"):

@@ -51,7 +51,7 @@ class Target:
 
 
 class Line:
-    """The sockets of an exchange, which the loop can shut down while the thread is blocked on one of them."""
+    """The sockets of an exchange, which the event loop can shut down while the thread is blocked on one of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ def _is_in_network(host: str, no_proxy: str) -> bool:
 def open_connection(
     target: Target, line: Line, *, connect_s: float | None, tls_context: ssl.SSLContext | None
 ) -> HTTPConnection:
-    """A connection that is ready for a request, with TLS if `tls_context` is given."""
+    """Open a connection that is ready for a request, with TLS if `tls_context` is given."""
     if target.proxy is None:
         sock = connect(target.host, target.port, connect_s, line)
     else:
@@ -151,13 +151,13 @@ def open_connection(
 
 
 def connect(host: str, port: int, timeout_s: float | None, line: Line) -> socket.socket:
-    """A socket connected to the first of the host's addresses that accepts. Raises `OSError`."""
+    """Connect a socket to the first of the host's addresses that accepts. Raises `OSError`."""
     addresses = in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
     return connect_one(addresses, host, timeout_s, line)
 
 
 def connect_one(addresses: list[Address], host: str, timeout_s: float | None, line: Line) -> socket.socket:
-    """A socket connected to the first of these addresses that accepts. Raises `OSError`."""
+    """Connect a socket to the first of these addresses that accepts. Raises `OSError`."""
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     # By descriptor: several addresses connect at the same time.
@@ -235,7 +235,7 @@ def _has_peer(sock: socket.socket) -> bool:
 
 
 def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
-    """A socket connected to the target's proxy; for https, a tunnel through it."""
+    """Connect a socket to the target's proxy; for https, open a tunnel through it."""
     proxy = _read_proxy(target.proxy or "")
     proxy_text, variable = f"the proxy {proxy.hostname}:{proxy.port or 80}", f"{target.scheme.upper()}_PROXY"
     advice = f"check {variable}, and NO_PROXY for hosts that need none"

@@ -32,7 +32,7 @@ _MAX_COMMENT_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 # White space, and comments with their line ends.
 _KEEP_ALIVES = regex(rb"(?>(?:[ \t\n\r\v\f]|:[^\r\n]*[\r\n])*)")
-# Of a JSON body, which is parsed at once: twice the default of `max_answer_bytes`.
+# The limit of a JSON body, which is parsed at once: twice the default of `max_answer_bytes`.
 _MAX_JSON_BYTES = 32 * 1024 * 1024
 
 
@@ -48,7 +48,7 @@ class LastEvents(list[SSEEvent]):
 
 
 class BodyReader:
-    """Distinguish a stream of events from a JSON body, and read it. Pure.
+    """A reader of a stream of events or a JSON body, which tells them apart. Pure.
 
     `has_begun` is true once an answer has started: a first event with data, or the first byte of a JSON body. Anything that
     only keeps the connection open (white space, comments, events without data) does not count.
@@ -62,7 +62,7 @@ class BodyReader:
         self._events: SSEDecoder | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """The events that this chunk completes; none while the body is JSON."""
+        """Add a chunk; return the events that it completes, none while the body is JSON."""
         if self._events is not None:
             events = self._events.feed(chunk)
             self.has_begun = self.has_begun or any(event.data for event in events)
@@ -90,7 +90,7 @@ class BodyReader:
         return self.feed(head)
 
     def close(self) -> list[SSEEvent] | Whole:
-        """The rest: events, or the whole body.
+        """Return the rest: events, or the whole body.
 
         Raises `GarbledResponseError` for truncated or invalid JSON, and `ProviderResponseError` for a web page.
         """
@@ -154,7 +154,7 @@ class ModelExchange:
         return self._reader.beginning
 
     async def read(self) -> list[SSEEvent] | Whole | None:
-        """The next batch, which may be empty."""
+        """Return the next batch, which may be empty."""
         if self._is_over:
             return None
         chunks = await self._next_chunks()
@@ -167,7 +167,7 @@ class ModelExchange:
         for chunk in chunks:
             events += self._reader.feed(chunk)
         limit = self._first_event_s
-        # The watch on the socket is content with any byte; this limit is about the answer, which comments do not begin.
+        # The watch on the socket is satisfied by any byte; this limit is about the answer, which comments do not begin.
         if limit is not None and not self._reader.has_begun and time.monotonic() - self._began > limit:
             raise timeout_error(self._name, "first_byte", limit)
         return events
@@ -235,7 +235,7 @@ class Wire:
         self._stream_transport = stream_transport
 
     def will_stream(self, prefers_stream: bool) -> bool:
-        """Whether to request a stream: an injected callable of only the other kind overrides `prefers_stream`."""
+        """Whether to request a stream: if only the other kind of callable was injected, that overrides `prefers_stream`."""
         if prefers_stream:
             return self._stream_transport is not None or self._transport is None
         return self._stream_transport is not None and self._transport is None
@@ -251,7 +251,7 @@ class Wire:
         timeouts: Timeouts | None = None,
         sign: Sign | None = None,
     ) -> ModelExchange:
-        """Send the request, a GET without a payload. Raises one of the provider errors unless the status is a success.
+        """Send the request, a GET if it has no payload. Raises one of the provider errors unless the status is a success.
 
         `timeouts` default to those of the connections; `sign` computes the headers from the body as sent.
         """

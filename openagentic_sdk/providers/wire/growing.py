@@ -7,7 +7,8 @@ from typing import Any
 from ...errors import ProviderResponseError
 from ...ground.loose import as_list, as_text
 
-# Blocks, items, citations or calls of one answer: far more than a model writes, and few enough to be kept in memory.
+# The maximum number of blocks, items, citations or calls in one answer: far more than a model writes, and few enough to be
+# kept in memory.
 MAX_ANSWER_PARTS = 50_000
 
 

@@ -31,7 +31,7 @@ from .connect import Line, Target, find_proxy, open_connection, proxy_authorizat
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import ExchangeProgress, FeedWatch, Timeouts
 
-# Far above any answer of a model: this only keeps a faulty server from filling the memory.
+# Far above any model's answer: this only keeps a faulty server from filling the memory.
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
@@ -45,7 +45,7 @@ _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 
 class HttpTransport:
-    """Requests to any number of hosts over shared, persistent connections, from any number of loops and threads.
+    """A transport of requests to any number of hosts over shared, persistent connections, from any loops and threads.
 
     `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY. `ssl_context`
     defaults to a shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
@@ -159,14 +159,14 @@ class HttpAnswer:
         self.status, self.headers = head
 
     async def read(self) -> list[bytes]:
-        """The chunks of the body since the last call, at least one; an empty list at its end."""
+        """Return the chunks of the body since the last call, at least one; an empty list at its end."""
         assert self._feed is not None, "call start() first"
         chunks, self._waiting = self._waiting or await self._feed.take(), []
         self._feed.mark_taken(sum(map(len, chunks)))
         return chunks
 
     async def read_all(self, max_bytes: int | None = None) -> bytes:
-        """The whole body, or its first `max_bytes`."""
+        """Return the whole body, or its first `max_bytes`."""
         body = bytearray()
         while chunks := await self.read():
             body += b"".join(chunks)
@@ -335,8 +335,8 @@ class _HttpExchange:
             or not all(value.isascii() and value.isdigit() for value in values)
         ):
             raise ProviderResponseError(
-                f"{self._origin} sent an answer with the Content-Length {shortened(length, 100)!r}, which does not tell "
-                "where it ends, so it was discarded: check the server and the proxies before it"
+                f"{self._origin} sent an answer with the Content-Length {shortened(length, 100)!r}, which does not show "
+                "where it ends, so it was discarded: check the server and the proxies in front of it"
             )
 
     def _enter(self, phase: str) -> None:
@@ -354,7 +354,7 @@ class _Pool:
         self.idle_connections: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
-        """A connection that appears to be alive, or None."""
+        """Remove and return a connection that appears to be alive; None if there is none."""
         while True:
             with self._lock:
                 waiting = self.idle_connections.get(target)
@@ -383,14 +383,14 @@ class _Pool:
 
 
 def _close_idle(connections: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
-    """Close and forget all of them. The garbage collector calls this too, so it takes no lock."""
+    """Close and forget all connections. The garbage collector calls this too, so it takes no lock."""
     while connections:
         for _, _, connection in connections.popitem()[1]:
             connection.close()
 
 
 def read_url(url: str) -> SplitResult:
-    """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
+    """Parse a URL. Raises `OptionsError` if no request can be sent to it."""
     safe_url = shown_url(url)
     # `urlsplit` silently removes tabs and line ends, so the URL that is shown would differ from the one that is requested.
     if not url.isascii() or any(char <= " " or char in "\\\x7f" for char in url):
@@ -425,7 +425,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
-    """The URL to follow, or None. Raises `ProviderConnectionError` for a redirect that would take the key elsewhere."""
+    """The URL to follow, or None. Raises `ProviderResponseError` for a redirect that would take the key elsewhere."""
     location = answer.headers.get("location")
     if answer.status not in (301, 302, 303, 307, 308) or not location:
         return None
@@ -437,7 +437,7 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
         raise ProviderResponseError(
             f"{shown_url(url)} redirects to {where!r} ({answer.status}), which is not an address: check base_url"
         ) from None
-    # The port is part of it: another port of the same host may belong to somebody else.
+    # The port is part of the origin: another port of the same host may belong to somebody else.
     same_origin = (old_parts.scheme, old_parts.netloc) == (new_parts.scheme, new_parts.netloc)
     if same_origin and (not is_post or answer.status in (307, 308)):
         return new

@@ -1,4 +1,4 @@
-"""Read an endpoint's answer to its end: what every protocol has in common, whether the answer is a stream or one body."""
+"""Read an endpoint's answer to its end, whether a stream or one body: the part that all protocols have in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINGER_AFTER_FINISH_S = 5.0
 
 
 class Reading(ABC):
-    """Read an answer, event by event or at once.
+    """A reader of an answer, event by event or at once.
 
     `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
     `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
@@ -45,18 +45,18 @@ class Reading(ABC):
 
     @abstractmethod
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events to show for the JSON of one stream event."""
+        """Add the JSON of one stream event; return the events to show."""
 
     @abstractmethod
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events to show for an answer in one piece. Raises `ProviderResponseError` if it is not an answer."""
+        """Add an answer in one piece; return the events to show. Raises `ProviderResponseError` if it is not an answer."""
 
     @abstractmethod
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
+        """Return the events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
 
     def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
-        """The events to show for an answer that is an array. Raises `ProviderResponseError` if the protocol has none."""
+        """Add an answer that is an array; return the events to show. Raises `ProviderResponseError` if none is expected."""
         raise unexpected("answer is not an object", chunks)
 
     def take_marker(self) -> None:
@@ -64,7 +64,7 @@ class Reading(ABC):
         self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
-        """The events to show for what was received. Raises `ProviderHTTPError` for an error in place of an answer."""
+        """Add what was received; return the events to show. Raises `ProviderHTTPError` for an error instead."""
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1
@@ -86,7 +86,7 @@ class Reading(ABC):
             return events
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
+        """Return the events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
 
         Text before a broken end may be complete. Calls are complete only if their end arrived.
         """
@@ -143,7 +143,7 @@ class Reading(ABC):
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """Turn errors from reading unexpected data into `GarbledResponseError`: whatever the endpoint sent is at fault."""
+    """Convert errors in the block into `GarbledResponseError`: the data that the endpoint sent is at fault."""
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:

@@ -29,9 +29,9 @@ class FeedStopped(Exception):
 
 
 class ThreadFeed:
-    """Run `work(feed)` in its own thread, in a copy of this context.
+    """The items of `work(feed)`, which runs in its own thread, in a copy of this context.
 
-    `take` returns the items that it puts, and raises what it raises. `interrupt` is called to wake the thread from a
+    `take` returns the items that the work puts, and raises what it raises. `interrupt` is called to wake the thread from a
     blocking call; it runs on the loop and must not block.
     """
 
@@ -95,9 +95,9 @@ class ThreadFeed:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     async def take(self) -> list[Any]:
-        """All waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
+        """Return all waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
         if self._items:
-            await asyncio.sleep(0)  # or a thread that is always faster would keep the loop from anything else
+            await asyncio.sleep(0)  # or a thread that is always faster would keep the loop from doing anything else
         while True:
             # Reset before the queue is emptied: an item that is put afterwards then wakes the loop again.
             self._is_notified = False

@@ -53,7 +53,7 @@ _WAITED_FOR = {
 
 
 class FeedWatch:
-    """End a feed with an error if a phase or the whole exchange takes too long.
+    """A watch that ends a feed with an error if a phase or the whole exchange takes too long.
 
     The watch checks the clock when a timer fires, not at every chunk, and does not blame an endpoint for silence while the
     feed's consumer is the slower one. `began` is the start of the total time; it defaults to now.

@@ -10,10 +10,10 @@ from ..base import Provider, fits
 
 @runtime_checkable
 class FormattingProvider(Protocol):
-    """A provider that can request answers of a JSON schema."""
+    """A provider that can request answers that follow a JSON schema."""
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Provider | None:
-        """The same provider requesting this format (`{"type": "json_schema", ...}`), or None if it does not support it."""
+        """A copy that requests this format (`{"type": "json_schema", ...}`), or None if it is not supported."""
         ...
 
 
@@ -43,7 +43,7 @@ class HostedProvider(Protocol):
         ...
 
     def with_settings(self, **changes: Any) -> Provider:
-        """The same provider with other settings (fields of `RequestSettings`)."""
+        """A copy of the provider with other settings (fields of `RequestSettings`)."""
         ...
 
 

@@ -49,7 +49,7 @@ async def complete(
 async def ask(
     provider: Provider, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None
 ) -> AsyncGenerator[StreamEvent, None]:
-    """The answer as a stream; a provider that does not stream yields `Done` alone."""
+    """Yield the answer's events; if the provider does not stream, `Done` alone."""
     if not streams(provider):
         output = await complete(provider, model=model, messages=messages, tools=tools, api_key=api_key)
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
@@ -59,7 +59,7 @@ async def ask(
         if isinstance(stream, Coroutine):
             stream.close()  # it was never started
         raise ProviderResponseError(
-            f"stream of provider {provider.name!r} must be an async generator (async def with yield), and returned a "
+            f"stream of provider {provider.name!r} must be an async generator (async def with yield), but it returned a "
             f"{type(stream).__name__}"
         )
     try:
@@ -108,7 +108,7 @@ class Pieces:
 
 
 async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
-    """The whole answer of a stream. Raises `ProviderResponseError` if it has no end."""
+    """Return the whole answer of a stream. Raises `ProviderResponseError` if it has no end."""
     pieces = Pieces()
     async with aclosing(events):
         async for event in events:

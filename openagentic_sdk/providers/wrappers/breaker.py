@@ -30,7 +30,7 @@ from .wrap import AroundProvider
 
 
 class State(Enum):
-    """Which calls are admitted: all, none, or a single trial."""
+    """The state of a breaker, which admits all calls, none, or a single trial."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -48,8 +48,8 @@ NEXT = {
 class CircuitBreaker:
     """The health of one endpoint, as its callers observe it. Thread-safe.
 
-    `limit` failures in a row open it (5, the default of most), for `cooldown_s` seconds or as long as the endpoint asks.
-    `now` is a monotonic time in seconds.
+    `limit` failures in a row open it (5, the default of most libraries), for `cooldown_s` seconds or as long as the
+    endpoint asks. `now` is a monotonic time in seconds.
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
@@ -65,7 +65,7 @@ class CircuitBreaker:
         self._is_trying = False
 
     def admit(self, now: float) -> None:
-        """Admit a call, or raise `CircuitOpenError`. Each admitted call must end with exactly one of the three below."""
+        """Admit a call, or raise `CircuitOpenError`. It must end with `succeed`, `fail` or `abandon`."""
         with self._lock:
             if self.state is State.OPEN and now >= self._open_until:
                 self._move("cooled down")
@@ -80,7 +80,7 @@ class CircuitBreaker:
             self._move("success")
 
     def fail(self, now: float, *, retry_after_s: float | None = None) -> None:
-        """Record that the endpoint failed; `retry_after_s` is the wait in seconds that it asked for."""
+        """Record that the endpoint failed; `retry_after_s` is the wait in seconds that it requested."""
         with self._lock:
             self._failures += 1
             self._open_until = max(self._open_until, now + max(self.cooldown_s, retry_after_s or 0.0))

@@ -51,7 +51,7 @@ def _placed(fallback: Fallback, first: Provider) -> Fallback:
 
 
 def unstreamed(provider: Provider) -> Provider:
-    """The provider requesting complete answers only. Raises `OptionsError` if it can only stream."""
+    """A version of the provider that requests only complete answers. Raises `OptionsError` if it can only stream."""
     if isinstance(provider, HostedProvider):
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):

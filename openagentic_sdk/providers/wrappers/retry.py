@@ -96,7 +96,7 @@ class RetryingProvider(AroundProvider):
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        """Return the whole answer of the first attempt that succeeds; nothing is shown before, so any attempt may fail."""
+        """Return the whole answer of the first attempt that succeeds; nothing was shown, so any may be repeated."""
         return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
 
     async def stream(

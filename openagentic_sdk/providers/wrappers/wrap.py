@@ -1,4 +1,4 @@
-"""The common part of providers around other providers: the other one's name, abilities and complete answers."""
+"""The common part of providers that wrap others: their name, abilities and complete answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StreamedProvider(ABC):
 
 
 class AroundProvider(StreamedProvider):
-    """A provider around another one, with the other one's name."""
+    """A provider that wraps another one and has its name."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
@@ -82,7 +82,7 @@ class AroundProvider(StreamedProvider):
 
 
 def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provider | None:
-    """The provider requesting answers of this format, or None if it cannot."""
+    """A copy of the provider that requests this format, or None if it cannot."""
     return provider.with_response_format(response_format) if isinstance(provider, FormattingProvider) else None
 
 
