@@ -76,7 +76,7 @@ _NumberedTurn = tuple[int, Mapping[str, Any]]
 
 
 class ScriptedProvider(StreamedProvider):
-    """Plays one turn per request, in order. `requests` records the requests for tests."""
+    """A provider that plays one turn per request, in order. `requests` records the requests for tests."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ScriptedProvider(StreamedProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The next turn, piece by piece."""
+        """Stream the next turn, piece by piece."""
         index, turn = self._next_turn(messages)
         self.requests.append({"model": model, "messages": list(messages), "tools": list(tools)})
         if turn.get("expect"):
@@ -186,7 +186,7 @@ class ScriptedProvider(StreamedProvider):
         return own[answers] if answers < len(own) else None
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
-        """Estimate four characters a token. Messages counted for the previous request are not counted again."""
+        """Estimate usage at four characters per token. Messages counted for the previous request are not counted again."""
         # Fewer messages than before are another conversation, or the same one after a compaction.
         start, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
         chars += sum(len(str(message.get("content") or "")) for message in messages[start:])

@@ -58,7 +58,7 @@ class _PagedFile:
 
 
 class SimulatedDisk:
-    """The machine with the folder `root`. `failing_syncs` is the probability that a sync fails."""
+    """A machine whose files are in the folder `root`. `failing_syncs` is the probability that a sync fails."""
 
     def __init__(self, root: str | os.PathLike[str], rng: random.Random, *, failing_syncs: float = 0.0) -> None:
         self.root = os.fspath(root)
@@ -72,7 +72,7 @@ class SimulatedDisk:
         self._buried = 0
 
     def process(self) -> ProcessDisk:
-        """The disk for a new process."""
+        """Add a process; return its disk."""
         self.processes.append(ProcessDisk(self))
         return self.processes[-1]
 
@@ -156,7 +156,7 @@ class ProcessDisk(SystemDisk):
         self._fds.clear()
 
     def _strike(self, *spared: str) -> str:
-        """The fault of this operation, if it can have it."""
+        """Return the fault of this operation, '' for none; one that is `spared` is left for the next operation."""
         if self.is_dead:
             raise Killed
         self._count += 1

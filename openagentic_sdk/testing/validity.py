@@ -54,14 +54,14 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
             return "neither content nor calls"
         ids = [call.get("id") for call in calls]
         if len(set(ids)) < len(ids) or not all(ids):
-            return f"call ids are empty or doubled: {ids}"
+            return f"call ids are empty or duplicate: {ids}"
         for call in calls:
             try:
                 arguments = json.loads(call["function"]["arguments"])
             except ValueError:
                 return f"arguments of {call['id']} are not JSON"
             if not isinstance(arguments, dict) or not call["function"].get("name"):
-                return f"call {call['id']} has no name or its arguments are no object"
+                return f"call {call['id']} has no name or its arguments are not an object"
         return None
     if role not in ("user", "system", "developer"):
         return f"unknown role {role!r}"

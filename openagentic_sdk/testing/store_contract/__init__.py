@@ -1,5 +1,4 @@
-"""The contract of session stores, as test cases: subclass `StoreContract`, define how to create a store, run it with
-unittest.
+"""The contract of session stores, as test cases: subclass `StoreContract` and define how to create a store.
 
     class MyStoreTest(store_contract.StoreContract):
         def make_store(self):

@@ -1,4 +1,4 @@
-"""Events are appended and read back."""
+"""Contract tests: events are appended and read back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .processes import RACING_WRITER
 
 
 class Appending(StoreTest):
-    """Events are appended and read back."""
+    """Contract tests: events are appended and read back."""
 
     def test_events_come_back_in_order_numbered_from_one_without_a_hole(self) -> None:
         session_id = self.store.create_session()
@@ -190,7 +190,9 @@ class Appending(StoreTest):
     def test_nobody_reads_past_an_event_that_is_gone(self) -> None:
         session_id = self.filled(6)
         if not self.lose_event(session_id, 4):
-            self.skipTest("the contract of this store does not say how its backend loses an event: give lose_event")
+            self.skipTest(
+                "the contract of this store does not define how its backend loses an event: define lose_event"
+            )
         without_first = self.filled(3)
         self.lose_event(without_first, 1)
         for name, after_seq in ((without_first, 0), *((session_id, after_seq) for after_seq in range(4))):

@@ -1,4 +1,4 @@
-"""Every store cuts ranges alike, and refuses arguments of another kind before anything changes."""
+"""Contract tests: every store cuts ranges alike, and refuses arguments of another type before anything changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_IDS: tuple[Any, ...] = ("", "\0", "a\0b", "\ud800", "x" * 201, "x" * 1_000_00
 
 
 class Arguments(StoreTest):
-    """Every store cuts ranges alike, and refuses arguments of another kind."""
+    """Contract tests: every store cuts ranges alike, and refuses arguments of another type."""
 
     def test_a_range_of_whole_numbers_is_cut_to_what_exists(self) -> None:
         """`iter_events` passes its numbers through `cut_number` and `cut_limit` of sessions.arguments, when it is called."""

@@ -1,4 +1,4 @@
-"""The base of every part of the contract: a store in a private place, and helpers."""
+"""The base of all contract tests: a store in a private place, and helpers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from .processes import CRASHING_WRITER
 
 
 class StoreTest(unittest.TestCase):
-    """The contract. A subclass defines `make_store`, and declares in attributes what its backend cannot do.
+    """The base of all contract tests.
 
+    A subclass defines `make_store`, and declares in attributes what its backend cannot do.
     `place` is a private folder of the test. `make_store` is called again within a test to access the same sessions through
     a second store object; `process_source` is Python source that binds `store` to a third one in another process.
     `many_events`, a multiple of 500, is the length of the log in the test of long logs.
@@ -33,7 +34,7 @@ class StoreTest(unittest.TestCase):
 
     def make_store(self) -> SessionStore:
         """Create a store in this test's own, empty place; later calls within the test access the same sessions."""
-        raise unittest.SkipTest("StoreContract is abstract: subclass it and give make_store")
+        raise unittest.SkipTest("StoreContract is abstract: subclass it and define make_store")
 
     def process_source(self) -> str | None:
         """Python source that binds `store` in a new process; None if the backend cannot be shared by processes."""
@@ -66,7 +67,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(len(store.read_events(session_id)), 1)
 
     def filled(self, count: int, metadata: dict[str, Any] | None = None) -> str:
-        """A session with `count` prompts."""
+        """Create a session with `count` prompts; return its id."""
         session_id = self.store.create_session(metadata=metadata)
         self.store.append_events(session_id, [UserMessage(f"prompt {number}") for number in range(1, count + 1)])
         return session_id
@@ -95,7 +96,7 @@ class StoreTest(unittest.TestCase):
         return any(getattr(kind, name) is not getattr(SessionStore, name) for name in names)
 
     def open_or_same(self) -> SessionStore:
-        """A second store object if the backend allows one, else the same."""
+        """Open a second store object if the backend allows one, else return the same one."""
         return self.open_store() if self.keeps_on_close else self.store
 
     def append_patiently(self, session_id: str, events: Sequence[Event]) -> None:
@@ -139,7 +140,7 @@ class StoreTest(unittest.TestCase):
         return failures
 
     def started(self, script: str, *arguments: str) -> subprocess.Popen[str]:
-        """A process that runs `script` with the store, until the end of the test."""
+        """Start a process that runs `script` with the store, until the end of the test."""
         process = self.python(self.needs_processes() + script, *arguments)
         self.addCleanup(process.__exit__, None, None, None)
         self.addCleanup(process.kill)
@@ -164,14 +165,14 @@ class StoreTest(unittest.TestCase):
         return answers
 
     def needs_processes(self) -> str:
-        """The source that opens the store elsewhere; skip the test if the store has none."""
+        """Return the source that opens the store in another process; skip the test if there is none."""
         source = self.process_source()
         if source is None:
-            self.skipTest("this store lives in one process")
+            self.skipTest("this store cannot be shared by processes")
         return source
 
     def python(self, script: str, *arguments: str) -> subprocess.Popen[str]:
-        """A Python process that runs `script`."""
+        """Start a Python process that runs `script`."""
         command = [sys.executable, "-c", script, *arguments]
         root = str(Path(__file__).parents[3])
         pipe = subprocess.PIPE
@@ -192,7 +193,7 @@ class StoreTest(unittest.TestCase):
             return acknowledged
 
     def distinct_time(self) -> None:
-        """Wait between two writes for a backend that orders by a clock; others need no wait."""
+        """Wait between two writes; override this for a backend that orders by a clock."""
 
     def _ts(self, session_id: str) -> float | None:
         return self.store.read_events(session_id)[0].ts

@@ -1,4 +1,4 @@
-"""Notification of waiters: events of many sessions, and messages to the one that runs a session."""
+"""Contract tests: waiters are notified of events of many sessions, and of messages to the one that runs a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = 40
 
 
 class Inbox(StoreTest):
-    """Notification of waiters: events of many sessions, and messages to the one that runs a session."""
+    """Contract tests: waiters are notified of events of many sessions, and of messages to the one that runs a session."""
 
     def needs_inbox(self) -> None:
         if not self.store.has_inbox:
@@ -148,7 +148,7 @@ class Inbox(StoreTest):
     def awaited(
         self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None
     ) -> set[str]:
-        """The notification of a waiter that is already waiting when the change is made."""
+        """Make a change while a waiter is waiting; return the waiter's notification."""
         results: list[set[str]] = []
         wait = functools.partial(self.store.wait_for_news, known, timeout_s=30, messages_after=messages_after)
         waiting = threading.Thread(target=lambda: results.append(wait()))
@@ -174,7 +174,7 @@ class Inbox(StoreTest):
         ends = {first: 7, second: 3}
         news = wait(last_seqs, timeout_s=30)
         last_seqs.update({name: ends.get(name, 0) for name in news})
-        if news != set(ends):  # return whichever of the two has something first
+        if news != set(ends):  # the wait ends as soon as one of the two has news
             news |= wait(last_seqs, timeout_s=30)
         self.assertEqual(news, set(ends))
         last_seqs.update(ends)

@@ -1,4 +1,4 @@
-"""Lists and summaries agree with the logs."""
+"""Contract tests: lists and summaries agree with the logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .base import StoreTest
 
 
 class Listing(StoreTest):
-    """Lists and summaries agree with the logs."""
+    """Contract tests: lists and summaries agree with the logs."""
 
     def test_the_session_last_written_to_comes_first(self) -> None:
         ids = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]

@@ -25,7 +25,7 @@ try:
 except LeaseLostError:
     print("fenced", flush=True)
 """
-# Prints that it is ready, does what its arguments name on request, and prints what it saw before and after.
+# Prints what it reads of the session for each line of input.
 READER = """
 import json, sys
 def look():

@@ -1,4 +1,4 @@
-"""A long session resumes from its last compaction, using the data beside its log if that belongs to the session."""
+"""Contract tests: a long session resumes from its last compaction, with the data beside its log if that is its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .base import StoreTest
 
 
 class Resuming(StoreTest):
-    """A long session resumes from its last compaction, using the data beside its log if that belongs to the session."""
+    """Contract tests: a long session resumes from its last compaction, with the data beside its log if that is its own."""
 
     def talked(self, name: str, summary: str = "they talked") -> None:
-        """A session in which five of six events are summarized, and which was resumed once."""
+        """Create a session whose first events are summarized, and resume it once."""
         self.store.create_session(session_id=name)
         self.talk(name, summary)
         self.resumed(self.store, name)
@@ -32,7 +32,7 @@ class Resuming(StoreTest):
         return view
 
     def seqs_read(self, store: SessionStore, name: str) -> list[int | None]:
-        """The events that a resume reads, after asserting that its result is that of the whole log."""
+        """Return the numbers of the events that a resume reads; assert that its result is that of the whole log."""
         kept_view, events = store.read_kept_view(name)
         seqs = [event.seq for event in events]
         self.assertEqual(kept_view is None, seqs[:1] == [1])
@@ -74,7 +74,7 @@ class Resuming(StoreTest):
         for name in ("copy", "again"):
             self.assertIsNone(self.store.read_checkpoint(name))
             self.store.keep_checkpoint(name, checkpoint)
-            self.assertEqual(self.seqs_read(self.store, name), [1, 2, 3, 4, 5, 6], "it speaks of another session")
+            self.assertEqual(self.seqs_read(self.store, name), [1, 2, 3, 4, 5, 6], "it belongs to another session")
         self.store.delete_session("s")
         with self.assertRaises(SessionError):
             if self.store.read_checkpoint("s") is None:
@@ -83,7 +83,7 @@ class Resuming(StoreTest):
         self.assertIsNone(self.store.read_checkpoint("s"))
         self.talk("s", "another summary")
         self.store.keep_checkpoint("s", checkpoint)
-        self.assertEqual(self.seqs_read(self.store, "s"), [1, 2, 3, 4, 5, 6], "it speaks of the log that stood here")
+        self.assertEqual(self.seqs_read(self.store, "s"), [1, 2, 3, 4, 5, 6], "it belongs to the deleted log")
 
     def test_a_checkpoint_that_this_installation_did_not_write_is_not_used(self) -> None:
         self.require_checkpoints()

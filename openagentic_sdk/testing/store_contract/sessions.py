@@ -1,4 +1,4 @@
-"""Sessions are created, read and deleted."""
+"""Contract tests: sessions are created, read and deleted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .processes import CHANGING_METADATA, KILLING_ITSELF, READER
 
 
 class Sessions(StoreTest):
-    """Sessions are created, read and deleted."""
+    """Contract tests: sessions are created, read and deleted."""
 
     def test_a_new_session_is_empty_and_knows_what_it_was_created_with(self) -> None:
         session_id = self.store.create_session(metadata={"cwd": "/w", "n": [1, None]})
@@ -168,7 +168,7 @@ class Sessions(StoreTest):
 
     def test_only_one_of_many_that_claim_a_request_id_gets_it(self) -> None:
         if type(self.store).claim_request is SessionStore.claim_request:
-            self.skipTest("the derived search of all logs lets both of two win that come at once")
+            self.skipTest("the default search of all logs lets two claims at the same time both succeed")
         stores = [self.open_or_same() for _ in range(4)]
         for number, _ in enumerate(stores):
             self.store.create_session(session_id=f"s{number}")
@@ -320,7 +320,7 @@ class Sessions(StoreTest):
         digest = self.store.put_blob("again", b"old")
         self.store.delete_session("again")
         self.assertEqual((self.store.list_children(parent), self.store.search("old")), ([], []))
-        self.assertEqual(self.store.list_children("again"), ["of-it"], "those it started stay")
+        self.assertEqual(self.store.list_children("again"), ["of-it"], "the sessions that it started remain")
         self.store.delete_session("of-it")
         self.assert_unknown("again", digest)
         self.store.delete_session(parent)

@@ -1,4 +1,4 @@
-"""Sessions are imported, copied, searched and followed."""
+"""Contract tests: sessions are imported, copied, searched and followed."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .processes import APPENDING_ONCE
 
 
 class WholeSessions(StoreTest):
-    """Sessions are imported, copied, searched and followed."""
+    """Contract tests: sessions are imported, copied, searched and followed."""
 
     def test_an_imported_session_keeps_ids_numbers_and_times(self) -> None:
         events = [UserMessage("a", seq=1, ts=11.5), UnknownEvent({"type": "x.y", "z": [1], "seq": 2, "ts": 12.0})]
         if not self.keeps_imported_times():
-            self.skipTest("this store uses the derived import, whose times are new")
+            self.skipTest("this store uses the default import, which assigns new times")
         self.store.import_session("kept", events, metadata={"cwd": "/w"}, created_at=10.0, blobs=[b"blob"])
         self.assertEqual(self.store.read_events("kept"), events)
         self.assertEqual(self.store.read_metadata("kept")["created_at"], 10.0)
@@ -68,7 +68,9 @@ class WholeSessions(StoreTest):
         for source, target, at_seq in (("source", "first", 701), ("first", "second", 702), ("second", "third", 650)):
             self.store.copy_session(source, target, at_seq=at_seq, tail=tail, metadata={})
             self.assertIn(target, [hit.session_id for hit in self.store.search("word649")], "found at once")
-            self.assertGreater(self.store.read_metadata(target)["created_at"], 1e9, "a copy is made now")
+            self.assertGreater(
+                self.store.read_metadata(target)["created_at"], 1e9, "the time of a copy is the time of copying"
+            )
         for name in ("first", "source"):
             self.store.delete_session(name)
         for name, head in (("second", [*texts, "tail one"]), ("third", texts[:650])):
@@ -357,7 +359,7 @@ class WholeSessions(StoreTest):
             writing.update_metadata(session_id, {"no": "event"})
             try:
                 self.assertFalse(self.store.wait_for_events(session_id, after_seq=after_seq, timeout_s=0.1))
-                self.assertTrue(answers.empty(), "others' events are no news")
+                self.assertTrue(answers.empty(), "events of other sessions are not news")
             finally:
                 change()
                 for follower in followers:
@@ -368,7 +370,7 @@ class WholeSessions(StoreTest):
         session_id = self.filled(1)
         began = time.monotonic()
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=6))
-        self.assertLess(time.monotonic() - began, 5, "events that are there are no reason to wait")
+        self.assertLess(time.monotonic() - began, 5, "the wait must end at once if there are events")
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=0))
         for after_seq in (1, 2, 10**9):
             self.assertFalse(self.store.wait_for_events(session_id, after_seq=after_seq, timeout_s=0.01), after_seq)

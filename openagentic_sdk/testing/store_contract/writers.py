@@ -1,4 +1,4 @@
-"""A session has one writer, whoever else tries, hangs or dies."""
+"""Contract tests: a session has one writer, whoever else tries, hangs or dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .processes import COUNTING_WRITER, STALLED_WRITER
 
 
 class Writers(StoreTest):
-    """A session has one writer, whoever else tries, hangs or dies."""
+    """Contract tests: a session has one writer, whoever else tries, hangs or dies."""
 
     def test_the_second_writer_is_refused_and_changes_nothing(self) -> None:
         session_id = self.filled(1)
@@ -60,7 +60,7 @@ class Writers(StoreTest):
         self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
 
     def test_of_threads_that_open_a_session_at_once_one_becomes_its_writer(self) -> None:
-        """They may share a store, and whatever names their process."""
+        """The threads may share a store, and whatever identifies their process."""
         session_id, open_writers, most = self.store.create_session(), list[int](), list[int]()
 
         def open_and_write(number: int) -> None:
@@ -202,7 +202,7 @@ class Writers(StoreTest):
 
     def test_everything_is_there_when_the_store_is_opened_again(self) -> None:
         if not self.keeps_on_close:
-            self.skipTest("this store ends with its object")
+            self.skipTest("this store does not outlive its object")
         session_id = self.filled(3, metadata={"cwd": "/w"})
         self.store.update_metadata(session_id, {"later": [1]})
         digest = self.store.put_blob(session_id, b"blob")

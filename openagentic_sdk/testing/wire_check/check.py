@@ -168,7 +168,7 @@ def _model(exchange: Exchange) -> str:
 
 
 def _read(provider: EndpointProvider, exchange: Exchange, pieces: Sequence[bytes]) -> tuple[_ReadOutcome, list[Any]]:
-    """The result of reading the answer in these pieces, and its events."""
+    """Read the answer in these pieces; return the result and the events."""
     reader, reading = provider.body_reader(), _reading(provider, exchange)
     events = list[Any]()
     try:
@@ -186,7 +186,7 @@ def _read(provider: EndpointProvider, exchange: Exchange, pieces: Sequence[bytes
 
 
 def _cuts(provider: EndpointProvider, exchange: Exchange, events: Sequence[Any]) -> Iterator[_ReadOutcome]:
-    """The results of reading a stream that ends after each of the events but the last, in order."""
+    """Yield the results of reading a stream that ends after each of the events but the last, in order."""
     reading = _reading(provider, exchange)
     for event in events[:-1]:
         try:
@@ -222,7 +222,7 @@ def _misread(output: ModelOutput, protocol: WireProtocol, chunks: Sequence[Any])
 def _broken_rules(
     provider: EndpointProvider, protocol: WireProtocol, output: ModelOutput, chunks: Sequence[Any]
 ) -> Iterator[str]:
-    """Why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
+    """Yield why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
     message: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
     calls = [
         {
@@ -263,7 +263,7 @@ def _canonical(arguments: Any) -> str:
 
 
 def _bare(text: str) -> str:
-    """The text without white space, because blanks between two messages belong to neither."""
+    """The text without white space, because white space between two messages belongs to neither."""
     return "".join(text.split())
 
 

@@ -107,7 +107,7 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
             slot = calls[entry[1]]
             slot[0] = slot[0] or as_text(function.get("name"))
             raw_arguments = function.get("arguments")
-            if isinstance(own := function.get("input"), str):  # a tool with a grammar of its own
+            if isinstance(own := function.get("input"), str):  # a tool with its own grammar
                 raw_arguments = {"input": own}
             slot[1] += json.dumps(raw_arguments) if isinstance(raw_arguments, Mapping) else as_text(raw_arguments)
     return text, [(name, arguments) for name, arguments in calls]
@@ -170,7 +170,7 @@ def _joined(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _there(holder: Any, key: Any) -> Any:
-    """The value at a key, or at an index up to which the list is extended."""
+    """Return the value at a key or an index; extend a list that is too short."""
     if isinstance(holder, list):
         holder += [None] * (key + 1 - len(holder))
         return holder[key]

@@ -84,7 +84,7 @@ class _CassetteReader(YamlReader):
 
 
 def read_recording(path: Path) -> Iterator[Exchange]:
-    """The exchanges in a file, in order. Raises `OptionsError` for a file of another kind, and `OSError`."""
+    """Yield the exchanges in a file, in order. Raises `OptionsError` for a file of another kind, and `OSError`."""
     try:
         data = _unpacked(read_regular(path, MAX_RECORDING_BYTES))
         if data.startswith(b"httprr trace v1\n"):
@@ -105,7 +105,7 @@ _RawExchange = tuple[str, int, Mapping[str, Any], Any, bytes]
 
 
 def _of_text(data: bytes) -> Iterator[_RawExchange]:
-    """The exchanges in a text whose suffix does not determine its format: a cassette, a HAR, a log or a stream."""
+    """The exchanges in a file whose suffix does not determine its format: a cassette, a HAR, a log or a stream."""
     text = data.decode("utf-8")
     try:
         document = json.loads(text)
@@ -156,7 +156,7 @@ def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_RawExchange]:
 
 
 def _httprr(data: bytes) -> Iterator[_RawExchange]:
-    """The exchanges in traces of Go's `httprr`: the sizes of a request and its answer, and both as they were sent."""
+    """Yield the exchanges in a trace of Go's `httprr`: the sizes of a request and its answer, then both as sent."""
     at = data.index(b"\n") + 1
     while size := _HTTPRR.match(data, at):
         middle = size.end() + int(size[1])
@@ -172,7 +172,7 @@ def _httprr(data: bytes) -> Iterator[_RawExchange]:
 
 
 def _answers(chunks: Sequence[Any]) -> Iterator[bytes]:
-    """The streams in a list of chunks, which may contain several answers one after the other."""
+    """Yield the streams in a list of chunks, which may contain several answers one after the other."""
     stream, ended = list[Any](), False
     for chunk in map(as_mapping, chunks):
         first = chunk.get("type") in ("message_start", "response.created")

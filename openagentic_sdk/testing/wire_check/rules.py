@@ -2,7 +2,7 @@
 
 A rule in `rules.json` applies to one protocol, and only to some hosts if it names them. `path` leads to values in the
 request (`*` is every item of a list, `type=text` the objects of that type, `!key` and `+key` those without and with that
-key): each must match `match`, or none may exist (`absent`). `returns` leads to values in the answer, each of which must be
+key): each must match `match`, or none may exist (`absent`). `returns` leads to values in the answer, which must all be
 among those at `path`; if an endpoint later returns what it sent under another id, there must be as many. With `when`, the
 rule applies only to answers with a value at one of those paths. Results must follow directly after the answer that made the
 calls; `_PAIRS` has the paths of both.
@@ -33,7 +33,7 @@ _PAIRS: Mapping[str, tuple[str, str, str]] = {
 def find_broken_rules(
     protocol: WireProtocol, host: str, request: Mapping[str, Any], answer: Sequence[Any]
 ) -> Iterator[str]:
-    """Why an endpoint at `host` would refuse a request that carries this answer back, with each rule's source."""
+    """Yield why an endpoint at `host` would refuse a request that carries this answer back, with each rule's source."""
     for rule in RULES:
         if rule["protocol"] != protocol or not host.endswith(tuple(rule.get("hosts", [""]))):
             continue
@@ -57,7 +57,7 @@ def find_broken_rules(
 
 
 def values_at(path: str, value: Any) -> Iterator[Any]:
-    """The values to which a path leads."""
+    """Yield the values to which a path leads."""
     step, _, rest = path.partition(".")
     if not path:
         yield value

@@ -41,7 +41,7 @@ class ToolError(Exception):
 
 
 class Host:
-    """The channel to the host: sends calls and delivers their answers, in whichever event loop the code runs."""
+    """The channel to the host, which sends calls and delivers their answers, in whichever event loop the code runs."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -52,7 +52,7 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
 
     def first_frame(self) -> Any:
-        """The host's request, read before there is an event loop."""
+        """Read the host's request, before there is an event loop."""
         while (frame := self._next_frame()) is None:
             piece = self._channel.recv(1 << 16)
             if not piece:
@@ -74,7 +74,7 @@ class Host:
         number = next(self._ids)
         body = json.dumps({"id": number, "tool": tool, "input": arguments}).encode()
         loop = asyncio.get_running_loop()
-        # The code may run one event loop after another; each needs a reader of its own.
+        # The code may run one event loop after another; each needs its own reader.
         if loop is not self._loop:
             self._loop, self._reading = loop, loop.create_task(self._read(loop))
         answer = self._waiting[number] = loop.create_future()
@@ -91,7 +91,7 @@ class Host:
             self._received += piece
             while (frame := self._next_frame()) is not None:
                 answer = self._waiting.pop(frame["id"], None)
-                # The code cancelled the call, for example with a timeout of its own.
+                # The code cancelled the call, for example with its own timeout.
                 if answer is None or answer.done():
                     continue
                 if "error" in frame:
@@ -101,7 +101,7 @@ class Host:
 
 
 def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callable[..., Any]]:
-    """An async function for each tool, under its name as a Python identifier."""
+    """Create an async function for each tool, under its name as a Python identifier."""
     functions: dict[str, Callable[..., Any]] = {}
     for tool in tools:
         name = re.sub(r"\W", "_", tool["name"])
@@ -114,7 +114,7 @@ def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callabl
 
 
 def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., Any]:
-    """The function of one tool: arguments by name, or in the order of its schema with the required ones first."""
+    """Create the function of one tool: arguments by name, or in the order of its schema with the required ones first."""
     properties, required_keys = tool["schema"].get("properties"), tool["schema"].get("required")
     properties = properties if isinstance(properties, dict) else {}
     required = (
@@ -155,9 +155,7 @@ def describe(schema: Any) -> str:
 
 
 def show_help(function: Any) -> None:
-    """Like the `help` of an interactive Python, for functions; importing the real one takes as long as everything else
-    here.
-    """
+    """Print help for a function like interactive Python; importing the real `help` takes as long as everything else here."""
     print(f"{function.__name__}{inspect.signature(function)}\n{inspect.getdoc(function) or ''}")
 
 
@@ -169,7 +167,7 @@ def run(code: str, names: dict[str, Any]) -> int:
         compiled = compile(code, "code", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         if compiled.co_flags & inspect.CO_COROUTINE:
             asyncio.run(evaluate(compiled, names))
-        else:  # it may have an event loop of its own
+        else:  # it may run its own event loop
             exec(compiled, names)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -187,7 +185,7 @@ def run(code: str, names: dict[str, Any]) -> int:
 
 
 async def evaluate(compiled: Any, names: dict[str, Any]) -> None:
-    """The code as a coroutine."""
+    """Run code that uses `await` at its top level."""
     await eval(compiled, names)
 
 

@@ -50,14 +50,13 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if none exists."""
+    """Yield how to run `source` in a sandbox, which is removed after the block. Raises `ToolError` if there is none."""
     with scratch_folder("openagentic-code-") as scratch:
         # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()
         works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
         rungs = tuple(name for name in works if works[name])
-        # A rung that works for the shell may not work for the interpreter: its libraries may be in a place of their
-        # own.
+        # A rung that works for the shell may not work for the interpreter: its libraries may be elsewhere.
         if rungs not in _levels:
             reasons = [report.reasons[name] for name in works if name in report.reasons]
             _levels[rungs] = _find_level(rungs, reasons)

@@ -123,7 +123,7 @@ class _CodeProgram:
         self._send(first_frame)
 
     async def watch(self) -> None:
-        """Wait for its end or its time limit; its clock is stopped while a tool works for it."""
+        """Wait for the code's end or its time limit; its clock is stopped while a tool works for it."""
         began = self._loop.time()
         while not self._over.is_set():
             working_s = self._loop.time() - self._working_since if self._at_work else 0.0
@@ -186,7 +186,7 @@ class _CodeProgram:
             )
 
     def _read_output(self) -> bool:
-        """Read one piece of its output; return whether there was one."""
+        """Read one piece of the output; return whether there was one."""
         try:
             data = os.read(self._out_r, _READ_BYTES)
         except BlockingIOError:

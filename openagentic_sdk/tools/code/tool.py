@@ -21,7 +21,7 @@ MAX_CODE_CHARS = 200_000
 
 
 class CodeTool(Tool):
-    """`{"code"}` -> the output of the code. `limits` are those of one call.
+    """A tool that runs Python: `{"code"}` returns the output of the code. `limits` are those of one call.
 
     The code runs in a sandbox without network and files; each call that it makes is a call like any other, with its own
     decision and result in the log. Without a sandbox the tool refuses.
@@ -62,8 +62,8 @@ class CodeTool(Tool):
             raise ToolError("the code contains a NUL character: remove it")
         inside = calls.inside(ctx)
         ended = await run_program(code, inside.tools(), inside.make, self._limits)
-        # The text for the model, and the digest of the whole output if that is longer.
-        # Before secrets are masked: invisible characters within one would keep it from being recognised.
+        # The text for the model, and the digest of the whole output if that is longer. Invisible characters are removed
+        # first: within a secret, they would keep it from being recognized.
         text = without_hidden(ended.output.decode("utf-8", "replace"))
         redact = ctx.services.get(Secrets).redact
         text = text if redact is None else redact(text)

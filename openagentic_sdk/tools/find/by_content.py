@@ -62,7 +62,7 @@ def search_contents(
     timeout_s: float,
     clock: Clock,
 ) -> dict[str, Any]:
-    """The result of Grep; files that may not be shown are skipped. Raises `ToolError`."""
+    """Run Grep and return its result; files that may not be shown are skipped. Raises `ToolError`."""
     root, input, ctx, permits = search.root, search.input, search.ctx, search.permits
     limit = int(input.get("head_limit") or max_matches)
     around = int(input.get("-C") or 0)
@@ -73,7 +73,7 @@ def search_contents(
         "mode": MODES[input.get("mode") or "content"],
         "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
         "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
-        # One more than is shown tells whether there is more.
+        # One more than is shown, to find out whether there are more.
         "max_hits": limit + 1,
         "max_line_chars": MAX_LINE_CHARS,
     }
@@ -92,7 +92,7 @@ def search_contents(
             findings.searched += 1
             if status != "ok":
                 findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
-            # Only files with a match are judged: of all others, nothing would be shown anyway.
+            # Permission is checked only for files with a match: nothing would be shown of the others.
             elif count and (permits is None or permits(_lexical(root, file))):
                 path = shown_path(_lexical(root, file), ctx.cwd)
                 findings.take(path, count, hits, query["mode"], limit, max_output_chars)
@@ -110,7 +110,7 @@ def _lexical(root: ResolvedPath, file: ListedFile) -> str:
 
 
 def _files(search: Search) -> Iterator[ListedFile]:
-    """The files to search: the root itself if it is one."""
+    """Yield the files to search; if the root is a file, only the root."""
     root = search.root
     if not os.path.isdir(root.real):
         try:
@@ -132,7 +132,7 @@ def _files(search: Search) -> Iterator[ListedFile]:
 
 
 def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:
-    """The hits of one file in the model's format; context lines are shown once, with the first hit they belong to."""
+    """Yield the hits of one file in the model's format; context lines are shown once, with the first hit they belong to."""
     shown_up_to = 0
     for number, (line, text, before, after) in enumerate(hits):
         match: dict[str, Any] = {"file_path": path, "line": line, "text": text}

@@ -15,7 +15,7 @@ from .tree import matching_files
 
 
 def find_files(search: Search, max_matches: int) -> dict[str, Any]:
-    """The result of Glob. Raises `ToolError`."""
+    """Run Glob and return its result. Raises `ToolError`."""
     root, input, permits = search.root, search.input, search.permits
     check_folder(root, search.ctx)
     limit = min(int(input.get("limit") or max_matches), max_matches)
@@ -60,7 +60,7 @@ def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
 
 
 def _worth_entering(pattern: str) -> Callable[[str], bool] | None:
-    """Whether a folder can contain a match, judged by the folders in the pattern and by its depth."""
+    """A predicate: whether a folder can contain a match, by the pattern's folders and its depth; None if any folder can."""
     alternatives = expand_braces(pattern)
     starts = [static_folder(one) for one in alternatives]
     depths = [None if "**" in one.split("/") else one.count("/") for one in alternatives]

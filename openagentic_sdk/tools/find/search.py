@@ -43,7 +43,7 @@ SearchAnswer = tuple[str, int, list[Hit]]  # the outcome, the number of matching
 
 
 class Query:
-    """What to search for and how much to report; `max_hits` limits the hits of one file."""
+    """A search: its pattern, and how much to report; `max_hits` limits the hits of one file."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
 
 
 def open_listed(path: str, inode: int) -> int:
-    """A descriptor of the regular file that a walk listed with this inode number, or -1 if another file has replaced it."""
+    """Open the regular file that a walk listed with this inode number; return -1 if another file has replaced it."""
     fd = os.open(path, _OPEN_FLAGS)
     status = os.fstat(fd)
     if status.st_ino == inode and stat.S_ISREG(status.st_mode):
@@ -100,7 +100,7 @@ def open_listed(path: str, inode: int) -> int:
 
 
 def search_file(fd: int, query: Query) -> SearchAnswer:
-    """The result for one file: `ok` and its hits, or `binary` or `large` for a file that was not searched."""
+    """Search one file; return `ok` and its hits, or `binary` or `large` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
     is_whole = len(data) < size
@@ -123,7 +123,7 @@ def search_file(fd: int, query: Query) -> SearchAnswer:
 
 
 def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
-    """Iterate over blocks that end at a line's end; a line of more than `MAX_LINE_BYTES` is split."""
+    """Yield blocks that end at a line's end; a line of more than `MAX_LINE_BYTES` is split."""
     while more := os.read(fd, query.block_bytes):
         end = data.rfind(b"\n") + 1
         if end == 0 and len(data) > MAX_LINE_BYTES:
@@ -215,7 +215,7 @@ class _Hits:
 
 
 def line_spans(data: AnyStr, query: Query) -> Iterator[LineSpan]:
-    """The matching lines, in order."""
+    """Yield the matching lines, in order."""
     newline = _newline(data)
     find = _finder(data, query)
     pos, failed, size = 0, MAX_FAILED_CHECKS if query.by_line else 0, len(data)
@@ -251,7 +251,7 @@ def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[LineSp
 
 
 def multiline_spans(data: AnyStr, query: Query) -> Iterator[LineSpan]:
-    """The matches, each extended to whole lines; the rest of its last line is not searched again."""
+    """Yield the matches, each extended to whole lines; the rest of its last line is not searched again."""
     newline = _newline(data)
     find = _finder(data, query)
     pos, size = 0, len(data)
@@ -343,8 +343,8 @@ def _text(data: bytes | str) -> str:
 
 
 def serve() -> None:
-    """Run as a worker: first read a line with the query, then a list of files per line; write one answer per line, in
-    order.
+    """Run as a worker: read a line with the query, then lists of files, one per line; write an answer per line, in order.
+
 
     A limit on processor time ends a worker that is stuck in a pattern when its host is gone.
     """

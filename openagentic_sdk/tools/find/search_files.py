@@ -36,7 +36,7 @@ class ListedFile(NamedTuple):
 
 
 class SearchStopped(Exception):
-    """The time is up; the message states how far the search got."""
+    """Raised when the time is up; the message states how far the search got."""
 
 
 class FileSearch:
@@ -53,7 +53,7 @@ class FileSearch:
         self._ctx = ctx
 
     def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
-        """Iterate over the files with their answers, in order. Raises `SearchStopped`."""
+        """Yield the files with their answers, in order. Raises `SearchStopped`."""
         if is_linear(self._query.pattern):
             return ((file, self._search_here(file)) for file in files)
         return self._search_apart(iter(files))

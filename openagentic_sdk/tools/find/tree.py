@@ -32,7 +32,7 @@ _Level = tuple[IgnoreFile, str, int]
 
 @frozen
 class WalkOptions:
-    """What a walk excludes. `enters` returns whether a folder, by its relative path, is worth entering."""
+    """The exclusions of a walk. `enters` returns whether a folder, by its relative path, is worth entering."""
 
     include_ignored: bool = False
     include_hidden: bool = True
@@ -59,7 +59,7 @@ class _WaitingFolder(NamedTuple):
 
 
 def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
-    """Iterate over `root` and the folders below. A folder that cannot be listed is skipped; only the root raises."""
+    """Yield `root` and the folders below. A folder that cannot be listed is skipped; only the root raises."""
     levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
     stack = [_WaitingFolder(root.real, "", -1, levels)]
     while stack:
@@ -83,7 +83,7 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
 def matching_files(
     search: Search, pattern: GlobPattern, enters: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[Folder, list[str]]]:
-    """The folders of a search that may contain a match, each with the names of the files that match."""
+    """Yield the folders of a search that may contain a match, each with the names of the files that match."""
     input = search.input
     suffixes = type_suffixes(input["type"]) if input.get("type") else None
     options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True), enters)
@@ -96,7 +96,7 @@ def matching_files(
 
 
 def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _DirEntries, _DirEntries, tuple[_Level, ...]]:
-    """The names of the files to show, all entries, the folders to enter, and the ignore files that apply below."""
+    """List a folder: names of files to show, all entries, folders to enter, and the ignore files that apply below."""
     fd = _open_listed(here)
     try:
         with os.scandir(fd) as scan:
@@ -151,9 +151,7 @@ def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folde
 
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
-    """The ignore files above `real` that apply to it: from its repository's top down, or from `cwd` if it is in no
-    repository.
-    """
+    """The ignore files above `real` that apply to it: from its repository's top down, or from `cwd` if it is in none."""
     top = nearest_holding(".git", real) or os.path.realpath(cwd)
     if not (real + "/").startswith(top.rstrip("/") + "/"):
         return ()
@@ -170,7 +168,7 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
 
 
 def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:
-    """The patterns in a file, or None if there is no such regular file or it is empty. git follows no link here."""
+    """Read the patterns in a file; None if there is no such regular file or it is empty. git does not follow links here."""
     try:
         opened = os.open(path, READ_FLAGS, dir_fd=fd)
     except OSError:

@@ -25,7 +25,7 @@ MAX_BATCH_BYTES = 30_000
 
 
 def batch_bytes(path: str) -> int:
-    """An upper bound of a file's share of a batch; the sum over a batch may be `MAX_BATCH_BYTES`."""
+    """An upper bound of a file's share of a batch; the sum over a batch is at most `MAX_BATCH_BYTES`."""
     return (len(path) if path.isascii() else 6 * len(path)) + 40
 
 
@@ -44,7 +44,7 @@ def _ended() -> ToolError:
 
 
 class OutOfTime(Exception):
-    """The worker did not answer in time."""
+    """Raised when the worker did not answer in time."""
 
 
 class GrepWorker:
@@ -55,7 +55,10 @@ class GrepWorker:
     """
 
     def __init__(self, query: dict[str, Any], deadline: float, clock: Clock) -> None:
-        """Start the worker; `query` holds the arguments of `search.Query`, `deadline` is on the scale of `monotonic`."""
+        """Prepare the worker, which starts with the first batch.
+
+        `query` holds the arguments of `search.Query`, `deadline` is on the scale of `monotonic`.
+        """
         self._query = query
         self._deadline = deadline
         self._clock = clock
@@ -74,7 +77,7 @@ class GrepWorker:
             raise _ended() from None
 
     def receive(self, ctx: ToolContext) -> SearchAnswer:
-        """The next answer. Raises `OutOfTime`."""
+        """Return the next answer. Raises `OutOfTime`."""
         while not self._lines:
             process = self._process
             assert process is not None and process.stdout is not None

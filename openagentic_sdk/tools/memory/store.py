@@ -43,8 +43,9 @@ _NAME_SIGNS = frozenset(" ._-+@,()#'")
 
 @frozen
 class Write:
-    """One call that wrote an entry: its action, session, event and time, and the outside content that the session had read
-    by then. A person who vouched for the entry has no session.
+    """One call that wrote an entry: its action, session, event and time.
+
+    `sources` is the outside content that the session had read by then. A person who vouched for the entry has no session.
     """
 
     command: str
@@ -56,8 +57,9 @@ class Write:
 
 @frozen
 class Entry:
-    """One note. `sources` is the outside content that could have influenced it, `is_ours` is true if this installation
-    wrote it.
+    """One note.
+
+    `sources` is the outside content that could have influenced it, `is_ours` is true if this installation wrote it.
     """
 
     path: str
@@ -68,12 +70,12 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Its size in bytes of UTF-8."""
+        """The size of the text in bytes of UTF-8."""
         return len(self.text.encode("utf-8", "replace"))
 
     @property
     def doubt(self) -> str:
-        """The reason why the model is not shown this entry automatically; empty if it is."""
+        """The reason why the model is not shown this entry automatically; empty if it is shown."""
         if not self.is_ours:
             return "it was changed by something other than this installation's memory tool"
         if self.sources:
@@ -95,7 +97,7 @@ class MemoryFolder:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The stored entries, to be changed by `put`, `pop` and the like while no other process changes them.
+        """Yield the stored entries, to be changed by `put`, `pop` and the like while no other process changes them.
 
         Raises `StorageError`, and `ToolError` if they would exceed the size limit: then nothing is changed.
         """
@@ -177,9 +179,10 @@ class MemoryFolders:
         return [entry for folder in self.folders.values() for entry in folder.entries().values()]
 
     def overview(self) -> str:
-        """The notes to show to a model when a session begins: undoubted ones as far as they fit, newest first, the paths of
-        the other undoubted ones, and only the number of doubtful ones, because a name can carry the same influence as a
-        text. Empty if there are none. Raises `StorageError`.
+        """The notes to show to a model when a session begins; empty if there are none. Raises `StorageError`.
+
+        Undoubted notes are shown as far as they fit, newest first, then the paths of the other undoubted ones, and only the
+        number of doubtful ones, because a name can carry the same influence as a text.
         """
         entries = sorted(self.entries(), key=lambda entry: entry.writes[-1].at if entry.writes else 0, reverse=True)
         blocks, listed, room = [], [], MAX_SHOWN_BYTES
@@ -206,7 +209,7 @@ class MemoryFolders:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The scope and the name in it of a model's path; a folder's name may be empty.
+    """Split a model's path into the scope and the name in it, which is empty for the scope itself.
 
     `/memories/x` is `/memories/project/x`. Raises `ToolError` for any path that is not plainly below /memories.
     """
@@ -222,7 +225,7 @@ def split_path(path: str) -> tuple[str, str]:
         is_plain = all(letter.isalnum() or letter in _NAME_SIGNS for letter in name)
         if not is_plain or name.startswith((".", " ")) or name.endswith((".", " ")) or len(name) > MAX_NAME_CHARS:
             raise ToolError(
-                f"{on_one_line(name, 200)!r} is not a valid name in the memory: use letters, digits, blanks and ._-+@,()#' "
+                f"{on_one_line(name, 200)!r} is not a valid name in the memory: use letters, digits, spaces and ._-+@,()#' "
                 f"(at most {MAX_NAME_CHARS}, and no dot at the beginning or end)"
             )
     if len(names) > MAX_DEPTH:
@@ -232,7 +235,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def checked_text(text: str) -> str:
-    """A text as stored. Raises `ToolError` if it is too large or contains invisible characters."""
+    """Return a text as it is stored. Raises `ToolError` if it is too large or contains invisible characters."""
     text = text.replace("\r\n", "\n")
     if without_hidden(text) != text:
         raise ToolError("the text contains invisible control, direction or tag characters: remove them")

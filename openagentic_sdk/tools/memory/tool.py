@@ -30,7 +30,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 class MemoryTool(BlockingTool):
-    """View and change notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` returns a string."""
+    """A tool for notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` returns a string."""
 
     name = "memory"
     labels = OWN_SESSION
@@ -79,7 +79,7 @@ class MemoryTool(BlockingTool):
             if command == "view":
                 return self._view(str(input["path"]), input.get("view_range"))
             return self._change(command, input, ctx)
-        except StorageError as error:  # a damaged memory is no reason to end the run
+        except StorageError as error:  # a damaged memory must not end the run
             raise ToolError(str(error)) from error
 
     def _view(self, path: str, view_range: list[int] | None) -> Any:

@@ -1,4 +1,4 @@
-"""Put one or more questions to the person behind the session.
+"""Ask the person behind the session one or more questions.
 
 An answer is one of the choices or free text. If nobody can be asked, the model reads an error, never an empty answer.
 """
@@ -62,7 +62,7 @@ class Question:
 
 
 class AskUserQuestionTool(Tool):
-    """Returns `{"question", "answer", "is_choice"}` for one question, `{"answers": [those]}` for `questions`."""
+    """A tool that returns the user's answer: `{"question", "answer", "is_choice"}`, or `{"answers": [those]}`."""
 
     name = "AskUserQuestion"
     labels = OWN_SESSION

@@ -47,7 +47,7 @@ class RunTasks:
         self._tasks: dict[str, BackgroundTask] = {}
 
     def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult], task_id: str | None = None) -> str:
-        """Start one and return its id: the one from an earlier run of the session, or a new one."""
+        """Start a subagent and return its task's id: the one from an earlier run of the session, or a new one."""
         number = len(self._tasks) + 1
         while f"task_{number}" in self._tasks:  # an earlier run of the session may have used it
             number += 1
@@ -59,7 +59,7 @@ class RunTasks:
         return task_id
 
     def put(self, task_id: str, agent: str, done: SubagentResult) -> None:
-        """Register one that an earlier run of the session started, and that has ended by now."""
+        """Register a subagent that an earlier run of the session started, and that has ended by now."""
 
         async def result() -> SubagentResult:
             return done
@@ -73,7 +73,7 @@ class RunTasks:
         return self._tasks[task_id]
 
     def close(self) -> None:
-        """Cancel the running ones and wait for their end. Called from a thread beside the event loop, or after the loop."""
+        """Cancel the running subagents and wait for their end; call it beside the event loop's thread, or after the loop."""
         tasks = [background.task for background in self._tasks.values() if not background.task.done()]
         self._tasks.clear()
         try:
@@ -122,7 +122,10 @@ def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:
 
 
 class TaskOutputTool(Tool):
-    """Returns `{"task_id", "agent", "status"}`: `running`, `failed` with `error_message`, `done` with the result of Task."""
+    """A tool that returns `{"task_id", "agent", "status"}` of a subagent in the background.
+
+    `status` is `running`, `failed` (with `error_message`) or `done` (with the result of Task).
+    """
 
     name = "TaskOutput"
     labels = OWN_SESSION

@@ -22,26 +22,27 @@ BuildSubagent = Callable[[AgentRuntime], AgentRuntime]
 
 
 class Subagents:
-    """A service: starts subagents for calls."""
+    """A service that starts subagents for calls."""
 
     async def spawn(
         self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: BuildSubagent | None = None
     ) -> SubagentResult:
-        """Run a subagent to its end, for this call. `events` are recorded after its prompt (a skill that is active there).
-        `build` creates an agent without a definition from the agent that starts it.
+        """Run a subagent to its end, for this call.
 
-        A call left open by an earlier process continues with its subagent. Raises `ToolError` if there is no agent of this
-        name or none may be started, and `UnknownOutcomeError` if that subagent cannot continue.
+        `events` are recorded after its prompt (a skill that is active there). `build` creates an agent without a definition
+        from the agent that starts it. A call left open by an earlier process continues with its subagent. Raises
+        `ToolError` if there is no agent of this name or none may be started, and `UnknownOutcomeError` if that subagent
+        cannot continue.
         """
         raise NotImplementedError
 
 
 class TaskTool(Tool):
-    """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` duplicates `final_text`.
+    """A tool that runs a subagent and returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`.
 
-    `agents` maps the available names to their purposes. A subagent that ended with an error produces an error result with
-    the same fields. With `background` a model may also start one without waiting: the call then returns `{"agent",
-    "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
+    `result` duplicates `final_text`. `agents` maps the available names to their purposes. A subagent that ended with an
+    error produces an error result with the same fields. With `background` a model may also start one without waiting: the
+    call then returns `{"agent", "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
     """
 
     name = "Task"

@@ -16,7 +16,7 @@ STATUSES = ("pending", "in_progress", "completed")
 
 
 class TodoWriteTool(Tool):
-    """Replace the to-do list: `{"todos": [...], "counts": {status: n}}`. Records a `todo.updated` event."""
+    """A tool that replaces the to-do list and returns `{"todos": [...], "counts": {status: n}}`. Records `todo.updated`."""
 
     name = "TodoWrite"
     labels = OWN_SESSION

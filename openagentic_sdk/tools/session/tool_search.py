@@ -33,9 +33,10 @@ _WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 
 
 class ToolSearchTool(Tool):
-    """`{"query", "limit"?}` -> `{"tools": [{"name", "description"}]}`, best first; they can be called from then on.
+    """A tool that finds tools: `{"query", "limit"?}` returns `{"tools": [{"name", "description"}]}`, best first.
 
-    `catalog` returns the tools that can be found. The results are in the log as `tools.loaded`.
+    The tools found can be called from then on, and are in the log as `tools.loaded`. `catalog` returns those that can be
+    found.
     """
 
     name = TOOL_SEARCH

@@ -202,7 +202,7 @@ def _as_connected(address: IPAddress) -> IPAddress:
 
 
 def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> str | None:
-    """The reason why nothing is fetched from an address, in a few words; None if it may be."""
+    """The reason why nothing is fetched from an address, in a few words; None if it is allowed."""
     address = _as_connected(address)
     if allow_private_networks and address not in _METADATA and any(address in network for network in _PRIVATE):
         return None
@@ -215,7 +215,7 @@ def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> s
 
 
 def check_addresses(url: str, host: str, answers: list[str], *, allow_private_networks: bool) -> list[IPAddress]:
-    """The addresses of a host, if every one of them is allowed. One forbidden address refuses all."""
+    """Return the parsed addresses of a host. Raises `AddressRefusedError` unless every one of them is allowed."""
     addresses = [_parsed_answer(url, host, answer) for answer in answers]
     if not addresses:
         raise AddressRefusedError(url, f"{host!r} has no address")

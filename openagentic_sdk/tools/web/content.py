@@ -131,4 +131,4 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
         except zlib.error:
             continue
         return data, bool(unpacker.unconsumed_tail)
-    raise ToolError(f"the page is declared as compressed with {encoding!r} and is not: try again")
+    raise ToolError(f"the page is declared as compressed with {encoding!r} but is not: try again")

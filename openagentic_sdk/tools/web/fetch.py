@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @frozen
 class FetchRequest:
-    """GET `url`, or POST with the body `posted`, from the first of its checked `addresses` that answers."""
+    """A request: GET `url`, or POST with the body `posted`, to the first of its checked `addresses` that is reached."""
 
     url: WebUrl
     addresses: Sequence[IPAddress]
@@ -41,7 +41,7 @@ class FetchAnswer:
 
 
 class FetchSignal(threading.Event):
-    """Set to stop a fetch; setting it shuts down the socket on which the fetch may be waiting.
+    """An event that stops a fetch; setting it shuts down the socket on which the fetch may be waiting.
 
     `deadline` is a time of `time.monotonic`. `parent` is the call's own signal, polled between steps.
     """
@@ -81,9 +81,7 @@ class FetchSignal(threading.Event):
 
 
 class FetchingTool(BlockingTool):
-    """A tool that sends requests to servers. Cancelling a call also shuts down the socket on which its thread may be
-    waiting.
-    """
+    """A tool that sends requests to servers; cancelling a call also shuts down the socket on which its thread may wait."""
 
     @abstractmethod
     def fetch(self, input: Mapping[str, Any], signal: FetchSignal, ctx: ToolContext) -> dict[str, Any]:
@@ -98,6 +96,6 @@ class FetchingTool(BlockingTool):
 
 
 def resolve(host: str) -> list[str]:
-    """The addresses of a host, from the system's resolver."""
+    """Look up the addresses of a host with the system's resolver."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

@@ -78,7 +78,7 @@ def _without_unended(html: str) -> str:
 
 
 def _construct_end(html: str, match: re.Match[str]) -> tuple[int, bool]:
-    """Where a construct ends (-1: nowhere), and whether the parser should see it."""
+    """The end of a construct (-1 if it has none), and whether the parser should see it."""
     opening = match.group().lower()
     name = match.group(1)
     if name is None:
@@ -101,7 +101,7 @@ class _OpenBlock:
 
 
 class _Writer(HTMLParser):
-    """Writes Markdown tag by tag. Lines are collected in `_inline` and flushed at block boundaries."""
+    """A writer of Markdown, tag by tag. Lines are collected in `_inline` and flushed at block boundaries."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -390,7 +390,7 @@ class _Writer(HTMLParser):
 
 
 def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:
-    """Whether a browser would not show it: pages give models orders in text that only a model reads."""
+    """Whether a browser would not show an element: pages give models orders in text that only a model reads."""
     if tag in _UNSHOWN or "hidden" in attributes or attributes.get("aria-hidden") == "true":
         return True
     style = attributes.get("style", "").replace(" ", "").lower()

@@ -19,9 +19,9 @@ CONNECT_LIMIT_S = 10.0
 
 
 def fetch_from_addresses(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
-    """The response of the first address that answers, with header names in lower case.
+    """Return the response of the first address that accepts a connection, with header names in lower case.
 
-    Raises `ToolError` if none answers with HTTP in time.
+    Raises `ToolError` if none accepts one, or if that one does not answer with HTTP in time.
     """
     url = request.url
     failure: OSError | None = None
