@@ -576,7 +576,7 @@ class Handoffs(IsolatedAsyncioTestCase):
                 self.assertEqual(result.events[-1].seq, store.last_seq(f"s{number}"))
             self.assertFalse(Path(folder, "other").exists())
 
-    async def test_agents_that_hand_over_for_ever_are_stopped(self) -> None:
+    async def test_agents_that_hand_over_forever_are_stopped(self) -> None:
         there, back = calling("transfer_to_billing"), calling("transfer_to_triage")
         triage, _ = self.agents(*[there, back] * 5, calling("transfer_to_billing"), "I answer myself.")
         result = await triage.run("Hi.", deps=Shop(), session="s")

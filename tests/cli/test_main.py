@@ -592,7 +592,7 @@ class Sessions(CommandCase):
     def test_replay_makes_every_request_again(self) -> None:
         self.assertEqual(self.command("replay"), (OK, "1 of 1 requests were repeated: the same\n", ""))
 
-    def test_an_archive_brings_a_session_back(self) -> None:
+    def test_an_archive_restores_a_session(self) -> None:
         file = str(self.folder / "tea.zip")
         before = self.command("sessions", "show", "--json", self.session_id)[1]
         self.assertEqual(self.command("sessions", "archive", self.session_id, file, "--remove")[0], OK)
@@ -702,7 +702,7 @@ class Interrupting(CommandCase):
         with asyncio.Runner() as runner:
             self.assertEqual(CancelledTurn(turns, JsonPrinter()).play(runner, "hi"), INTERRUPTED)
 
-    def test_a_person_who_waits_for_a_long_log_is_told_what_happens(self) -> None:
+    def test_a_notice_explains_the_wait_for_a_long_log(self) -> None:
         class Terminal(io.StringIO):
             def isatty(self) -> bool:
                 return True

@@ -107,7 +107,7 @@ class CheckpointTest(SceneTest):
             view, kept = load_view(self.reader, "s")
         self.assertEqual((len(view.conversation.messages()), kept), (4, None))
 
-    def test_an_archive_brings_no_checkpoint(self) -> None:
+    def test_an_archive_contains_no_checkpoint(self) -> None:
         archive = self.place / "a.zip"
         archive_session(self.store, "s", archive)
         self.store.delete_session("s")

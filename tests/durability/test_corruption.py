@@ -239,7 +239,7 @@ class CorruptionTest(SceneTest):
             sorted(path.name for path in self.path.parent.iterdir()), ["events.jsonl", "meta.json", "summary.json"]
         )
 
-    def test_salvage_copies_the_intact_events_into_a_new_session_whose_first_event_says_so(self) -> None:
+    def test_salvage_copies_the_intact_events_into_a_new_session_whose_first_event_records_this(self) -> None:
         good, bad = self.store.put_blob("s", b"good"), self.store.put_blob("s", b"bad")
         (self.path.parent / "blobs" / bad).write_bytes(b"rot")
         rng = random.Random(7)

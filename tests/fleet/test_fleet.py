@@ -116,7 +116,7 @@ class QueueTest(FleetTest):
         with self.assertRaises(OptionsError):
             self.run_async(Fleet(self.store).enqueue("payer", "x"))
 
-    def test_a_store_that_is_not_a_database_is_refused_with_the_way_out(self) -> None:
+    def test_a_store_that_is_not_a_database_is_refused_with_a_remedy(self) -> None:
         for store in (MemorySessionStore(), FileSessionStore(self.folder), "redis://127.0.0.1:1/0", "memory:"):
             try:
                 with self.assertRaises(FleetStoreError) as caught:

@@ -299,7 +299,7 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
             self.assertIn(reason, failed[-1].error_message)
             self.assertEqual(provider.requests, [])
 
-    async def test_pictures_that_a_prompt_or_a_named_resource_brings_are_sent_with_it(self) -> None:
+    async def test_pictures_of_a_prompt_or_a_named_resource_are_sent_with_it(self) -> None:
         for prompt in ("/mcp__x__brew oolong how=drawn", "Look at @x:tea://picture"):
             provider = ScriptedProvider(["Done."])
             events = await events_of(prompt, options_for([], feature_server("modern"), provider=provider))

@@ -582,7 +582,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"), value)
                 self.assertIn("return a string of at most 65536 bytes, or None", result.error_message)
 
-    def test_bad_parts_are_refused_with_the_value_and_the_way_out(self):
+    def test_bad_parts_are_refused_with_the_value_and_a_remedy(self):
         class Nameless(CustomPart):
             pass
 

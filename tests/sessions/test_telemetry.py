@@ -401,7 +401,7 @@ class Export(unittest.TestCase):
         self.assertTrue(exporter.flush(WAIT_S))
         self.assertEqual((len(refusing.bodies), exporter.health.dropped), (1, 4))
 
-    def test_a_collector_that_takes_no_protobuf_is_one_notice_with_the_way_out(self) -> None:
+    def test_a_collector_that_accepts_no_protobuf_causes_one_notice_with_the_remedy(self) -> None:
         status = b"\x12\x0bunsupported"  # google.rpc.Status: message
         collector = self.collector((415, {"Content-Type": "application/x-protobuf"}, status))
         store, messages = MemorySessionStore(), list[str]()

@@ -236,7 +236,7 @@ class Phoenix(unittest.TestCase):
         }
         self.assertLessEqual({"Cloudy.", "found", "weather", "Task"}, values)
 
-    def test_json_which_phoenix_refuses_is_one_complaint_that_names_the_way_out(self) -> None:
+    def test_json_that_phoenix_refuses_causes_one_complaint_that_names_the_remedy(self) -> None:
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
         settings = read_telemetry(None, {}, environ)
         assert settings is not None

@@ -49,7 +49,7 @@ class TurnTestCase(RunTestCase):
 
 
 class SubagentSkillTest(TurnTestCase):
-    def test_a_skill_that_a_subagent_brings_with_it_grants_in_its_turn(self) -> None:
+    def test_a_preloaded_skill_of_a_subagent_grants_in_its_turn(self) -> None:
         self.skill("maker", allowed_tools="Bash(touch *)", model="big-1")
         helper = AgentDefinition("helps", "You help.", skills=("maker",))
         for trusted, outcomes in ((True, ["ok", "ok"]), (False, ["denied", "ok"])):
@@ -66,7 +66,7 @@ class SubagentSkillTest(TurnTestCase):
                 self.assertEqual(self.outcomes(result), outcomes)
                 self.assertEqual(self.models(), ["m", "big-1", "big-1", "m"])
 
-    def test_a_subagent_brings_no_skill_with_it_that_only_people_start(self) -> None:
+    def test_a_subagent_preloads_no_skill_that_only_people_start(self) -> None:
         self.skill("deploy", disable_model_invocation="true")
         self.skill("fork", context="fork")
         helper = AgentDefinition("helps", "You help.", skills=("deploy", "fork"))

@@ -383,7 +383,7 @@ class LifecycleTest(unittest.TestCase):
             lifecycle.export_session(source, target, session_id)
         self.assertEqual((target.last_seq(session_id), appended[0]), (3, 4))
 
-    def test_an_archive_brings_everything_back_into_any_store(self) -> None:
+    def test_an_archive_restores_everything_into_any_store(self) -> None:
         for number, source in enumerate(self.stores()):
             family = self.family(source)
             path = self.place / f"{number}.zip"

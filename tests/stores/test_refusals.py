@@ -62,14 +62,14 @@ class RemovedTables(RefusalCase):
             self.assertIn(RESTORE, self.refusal(work))
 
     @unittest.skipUnless(POSTGRES_URL, "needs OPENAGENTIC_TEST_POSTGRES_URL")
-    def test_postgres_names_the_table_and_the_way_out(self) -> None:
+    def test_postgres_names_the_table_and_the_remedy(self) -> None:
         import psycopg
 
         url = servers.own_postgres_schema(self, POSTGRES_URL or "")
         db = self.enterContext(psycopg.connect(url, autocommit=True))
         self.check(url, lambda table: db.execute(f"DROP TABLE {table} CASCADE"), "openagentic_sessions")
 
-    def test_sqlite_names_the_table_and_the_way_out(self) -> None:
+    def test_sqlite_names_the_table_and_the_remedy(self) -> None:
         path = Path(self.enterContext(tempfile.TemporaryDirectory()), "store.db")
         db = self.enterContext(closing(sqlite3.connect(path)))
         self.check(f"sqlite:{path}", lambda table: db.execute(f"DROP TABLE {table}"), "sessions")

@@ -125,7 +125,7 @@ class AddressTest(unittest.TestCase):
         for address in ("runs", "./sqlite", "my/sqlite", "/var//file", "filed", "redis-runs", "a b"):
             self.assertIsInstance(open_session_store(address), FileSessionStore)
 
-    def test_a_path_that_is_too_long_is_refused_with_the_way_out(self) -> None:
+    def test_a_path_that_is_too_long_is_refused_with_a_remedy(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             deep = "/".join(["d" * 200] * 19 + ["e" * 240])
             for name in ("n" * 300, deep):
@@ -464,7 +464,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         with self.assertRaises(SessionNotFoundError):
             self.store.read_remains("never")
 
-    def test_a_row_that_is_computed_again_brings_no_deleted_session_back(self) -> None:
+    def test_a_row_that_is_computed_again_does_not_restore_a_deleted_session(self) -> None:
         folded = self.store.fold_summary("s0")
         at = self.store._position("s0")  # type: ignore[attr-defined]
         self.store.delete_session("s0")

@@ -132,7 +132,7 @@ class Trees(ScratchCase):
             with self.subTest(input), self.assertRaisesRegex(ToolError, "is not a (path|folder|regular expression)"):
                 self.call(tool, **input)
 
-    def test_a_link_that_leads_in_a_circle_ends_no_search(self) -> None:
+    def test_a_loop_of_links_does_not_end_a_search(self) -> None:
         self.write("a.txt", "tea")
         (self.root / "one").symlink_to("two")
         (self.root / "two").symlink_to("one")

@@ -220,7 +220,7 @@ class Contents(ScratchCase):
         assert result.meta is not None
         self.assertEqual(result.meta["files"], {str(file): hashlib.sha256(b"x" * 10).hexdigest()})
 
-    def test_a_missing_file_brings_names_that_look_alike(self) -> None:
+    def test_an_error_about_a_missing_file_suggests_similar_names(self) -> None:
         self.write("src/Settings.py")
         with self.assertRaisesRegex(FileNotFoundError, "did you mean 'Settings.py'"):
             self.call(ReadTool(), file_path="src/setings.py")

@@ -522,7 +522,7 @@ except ToolError as error:
 
 class AsciiHosts(unittest.TestCase):
     @full_size
-    def test_a_command_keeps_its_letters_and_a_file_tool_names_the_way_out(self) -> None:
+    def test_a_command_keeps_its_letters_and_a_file_tool_names_the_remedy(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             shown = subprocess.run(
                 [sys.executable, "-c", IN_ASCII, folder],

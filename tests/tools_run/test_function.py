@@ -166,7 +166,7 @@ class TypedFunctions(unittest.TestCase):
             with self.subTest(function.__name__), self.assertRaises(OptionsError):
                 tool(function)
 
-    def test_a_name_that_only_type_checkers_see_is_refused_with_the_way_out(self) -> None:
+    def test_a_name_that_only_type_checkers_see_is_refused_with_a_remedy(self) -> None:
         def look(key: "NowhereImported") -> str:  # type: ignore[name-defined]  # noqa: F821
             """Look."""
             return ""
@@ -304,7 +304,7 @@ class MethodsAndObjects(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(shop.copy_of.effect, "unsafe")
         self.assertEqual(shop.lookup.effect, "read")
 
-    async def test_a_method_without_its_object_is_refused_with_the_way_out(self) -> None:
+    async def test_a_method_without_its_object_is_refused_with_a_remedy(self) -> None:
         options = OpenAgenticOptions(provider=ScriptedProvider(["x"]), model="m", tools=[Shop.lookup])
         with self.assertRaisesRegex(OptionsError, r"find is a method: .* `Shop\(\)\.lookup`"):
             await run(prompt="Look.", options=options)

@@ -101,7 +101,7 @@ class Steps(FlowCase):
         self.assertEqual(len(seen), 2)
         self.assertEqual(seen[0], seen[1])
 
-    async def test_a_changed_order_of_steps_is_an_error_that_shows_both_places_and_the_way_out(self) -> None:
+    async def test_a_changed_order_of_steps_is_an_error_that_shows_both_places_and_the_remedy(self) -> None:
         def one() -> int:
             return 1
 

@@ -210,7 +210,7 @@ class LintTest(unittest.TestCase):
     def test_a_kind_of_the_table_has_a_case(self) -> None:
         self.assertLessEqual(KINDS, {kind for _, kinds in BODIES for kind in kinds.split()})
 
-    def test_a_finding_names_the_place_the_way_out_and_the_workflow_that_calls_it(self) -> None:
+    def test_a_finding_names_the_place_the_remedy_and_the_workflow_that_calls_it(self) -> None:
         source = textwrap.dedent(
             """
             from time import time as t

@@ -35,7 +35,7 @@ class Seen(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(steps, [(kind, name) for name in names for kind in ("STEP_STARTED", "STEP_FINISHED")])
         self.assertEqual(updates[-1]["type"], "RUN_FINISHED")
 
-    async def test_the_page_of_a_session_brings_the_script_that_draws_its_steps(self) -> None:
+    async def test_the_page_of_a_session_contains_the_script_that_draws_its_steps(self) -> None:
         page = build_page(self.events, title="measure")
         self.assertIn('<section id="flow" aria-label="Steps of the workflow" hidden></section>', page)
         self.assertIn("function drawSteps()", page)

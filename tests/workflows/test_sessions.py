@@ -168,7 +168,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await order.resume(fork, options=self.options)).output, ["tea", 8, "sent"])
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])
 
-    async def test_a_session_that_was_rewound_to_before_its_arguments_names_the_way_out(self) -> None:
+    async def test_an_error_about_a_session_rewound_to_before_its_arguments_names_the_remedy(self) -> None:
         await self.ordered()
         rewind_session(self.store, "s", to_seq=1)
         with self.assertRaisesRegex(RunFailedError, "rewound to before them. Rewind it to a later event"):

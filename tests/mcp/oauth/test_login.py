@@ -202,7 +202,7 @@ class LoginTest(LoginCase):
         await self.oauth(elsewhere, callbackPort=9999).log_in()
         self.assertEqual((self.place.paths().count("/register"), elsewhere.wishes), (2, [(9999, 4321)]))
 
-    async def test_a_server_that_refuses_what_was_just_given_is_not_asked_for_ever(self) -> None:
+    async def test_a_server_that_refuses_a_new_token_is_not_asked_forever(self) -> None:
         self.place.routes["/token"] = lambda said: reply(200, {"access_token": "x", "token_type": "Bearer"})
         person = Person(self.place)
         self.assertIn("just issued", await self.refusal(self.oauth(person)))
