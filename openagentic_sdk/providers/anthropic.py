@@ -183,7 +183,7 @@ class AnthropicProvider(EndpointProvider):
         if self.controls.has(DROP_BLOCK):
             _drop_bound_blocks(payload)
         if self._cache_ttl is not None:
-            # Mark the ends of tools, system prompt and conversation; the API takes at most four marks.
+            # Mark the ends of tools, system prompt and conversation; the API accepts at most four marks.
             mark = {"type": "ephemeral", "ttl": self._cache_ttl} if self._cache_ttl != "5m" else {"type": "ephemeral"}
             ends = [payload.get("tools"), payload.get("system")]
             ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
@@ -419,7 +419,7 @@ class _MessagesPrompt:
 
 
 def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -> _MessagesPrompt:
-    """The messages in the API's format. Results come first in the user turn after their calls.
+    """Write the messages in the API's format. Results come first in the user turn after their calls.
 
     After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
     calling"); the user's other content is moved after the answer to them.

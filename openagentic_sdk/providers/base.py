@@ -103,7 +103,7 @@ class ToolCallReady:
 
 @frozen
 class Retrying:
-    """Attempt `attempt` failed; the next follows after `delay_s` seconds. `model` is set for a fallback.
+    """A failed attempt, number `attempt`; the next follows after `delay_s` seconds. `model` is set for a fallback.
 
     If `mid_answer` is true, the pieces of the failed attempt are void: the answer starts again. `control` describes how
     this session's requests are written from now on because one was refused, see `ProviderSession`.
@@ -189,17 +189,17 @@ class SessionProvider(Protocol):
     """A provider that adapts its requests to one session."""
 
     def for_session(self, state: ProviderSession) -> Provider:
-        """A version of this provider for one session."""
+        """Return this provider, adapted to one session."""
         ...
 
 
 def for_session(provider: Provider, state: ProviderSession) -> Provider:
-    """A version of the provider for one session, or the provider itself if it does not distinguish sessions."""
+    """Return the provider, adapted to this session, or the provider itself if it does not distinguish sessions."""
     return provider.for_session(state) if fits(provider, SessionProvider) else provider
 
 
 def read_stream_event(item: Any) -> StreamEvent | None:
-    """The typed form of an item from a provider's stream (a dict or an object); None if its type is unknown."""
+    """Read an item of a provider's stream (a dict or an object) as an event; return None if its type is unknown."""
     if isinstance(item, TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -226,7 +226,7 @@ def read_stream_event(item: Any) -> StreamEvent | None:
 
 
 def read_output(item: Any) -> ModelOutput:
-    """The typed form of a complete answer: a `ModelOutput`, a dict, or an object with the same names."""
+    """Read a complete answer: a `ModelOutput`, a dict, or an object with the same names."""
     if isinstance(item, ModelOutput):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -240,7 +240,7 @@ def read_output(item: Any) -> ModelOutput:
 
 
 def read_tool_call(item: Any) -> ToolCall:
-    """The typed form of a tool call: a `ToolCall`, a dict, or an object with the same names."""
+    """Read a tool call: a `ToolCall`, a dict, or an object with the same names."""
     if isinstance(item, ToolCall):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)

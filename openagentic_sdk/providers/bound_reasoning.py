@@ -1,4 +1,4 @@
-"""Which opaque vendor fields are a model's reasoning, and which of these are bound to the conversation before them.
+"""Recognize the opaque vendor fields that are a model's reasoning, and those bound to the conversation before them.
 
 Pure functions of messages and of a message's opaque fields (`ModelOutput.extras`). A model is never sent another model's
 reasoning. Some reasoning is also bound: Claude models with preserved thinking accept a thinking block only after exactly

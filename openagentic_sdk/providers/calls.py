@@ -1,4 +1,4 @@
-"""Which calls of an answer may run: those that the model completed, in an answer that it completed.
+"""Decide which calls of an answer may run: those that the model completed, in an answer that it completed.
 
 One rule for all protocols. A protocol reports the pieces of each call and whether it saw the call's end; `finish_calls`
 turns them into tool calls. A call without an end, or in an answer cut off by a limit, a filter, a pause or a refusal, keeps
@@ -44,7 +44,7 @@ def finish_calls(
     refusal: bool = False,
     used_ids: Collection[str] = (),
 ) -> list[ToolCall]:
-    """The calls, each with a unique id; one that must not run, or has no name, has `raw_arguments`."""
+    """Return the calls, each with a unique id; one that must not run, or has no name, has `raw_arguments`."""
     ids, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard_calls:
@@ -86,7 +86,7 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text if it is not a JSON object, too large or nested too deeply.
+    """Return a call's arguments and None, or {} and the text if it is not a JSON object, too large or nested too deeply.
 
     Empty text and `null` mean no arguments.
     """

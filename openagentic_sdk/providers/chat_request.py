@@ -207,7 +207,7 @@ def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dic
 def repair_messages(
     messages: Sequence[Message], *, quirks: Quirks, names: ToolNames | None = None, origin: str = ""
 ) -> list[dict[str, Any]]:
-    """The messages in a form that the endpoint accepts; the originals are not changed."""
+    """Return the messages in a form that the endpoint accepts; the originals are not changed."""
     repair = _Repair(quirks, names or ToolNames(), origin)
     for position, message in enumerate(messages):
         repair.take(message, messages, position + 1)
@@ -314,7 +314,7 @@ class _Repair:
         return result
 
     def _write_part(self, item: Any) -> dict[str, Any]:
-        """A part in chat-completions form; a part already in that form is unchanged."""
+        """Write a part in chat-completions form; a part already in that form is unchanged."""
         part = read_part(item)
         if part.kind == "text":
             # A part with more fields than type and text (`cache_control`) is kept as the caller wrote it.
@@ -381,7 +381,7 @@ def write_tools(
     write: Callable[[ToolSpec], dict[str, Any]],
     names: ToolNames,
 ) -> list[dict[str, Any]]:
-    """The tools as written by `write`; an entry for one of the vendor's own tools is unchanged.
+    """Write the tools with `write`; an entry for one of the vendor's own tools is unchanged.
 
     Tools beyond the vendor's limit are omitted, with a notice. Raises `OptionsError` for an entry that is neither a
     function nor a vendor's tool.
@@ -405,7 +405,7 @@ def write_tools(
 
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
-    """A tool's entry in the vendor's form. `parameters` is always an object schema, even without parameters."""
+    """Write a tool's entry in the vendor's form. `parameters` is always an object schema, even without parameters."""
     function, parameters = function_of(tool), parameters_of(tool)
     is_strict = quirks.strict_tools and function.get("strict")
     # Strict mode requires `additionalProperties: false` even in a schema without properties.

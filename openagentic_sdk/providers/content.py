@@ -57,7 +57,7 @@ class ContentPart:
 
 
 def read_parts(content: Any) -> list[ContentPart]:
-    """The parts of a message's content, without empty text. Raises `OptionsError` for an invalid part."""
+    """Read the parts of a message's content, without empty text. Raises `OptionsError` for an invalid part."""
     if content is None:
         return []
     if isinstance(content, str):

@@ -117,7 +117,7 @@ class EndpointProvider(ABC):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        """The request body, the reader of its answer, and the names of the tools as sent."""
+        """Prepare the request body, the reader of its answer, and the names of the tools as sent."""
 
     def authorization(self, key: str) -> dict[str, str]:
         """The headers that carry the key."""
@@ -144,7 +144,7 @@ class EndpointProvider(ABC):
         return NO_REASONING if is_reasoning_refused(error) else None
 
     def for_session(self, state: ProviderSession) -> Self:
-        """A copy of this provider for one session: adjustments that the endpoint requires there affect no other session."""
+        """Return a copy for one session: adjustments that the endpoint requires there affect no other session."""
         other = copy(self)
         other._session = state
         return other
@@ -183,17 +183,17 @@ class EndpointProvider(ABC):
         return self._wire.http
 
     def with_settings(self, **changes: Any) -> Self:
-        """A copy of this provider with other settings (fields of `RequestSettings`), over the same connections."""
+        """Return a copy with other settings (fields of `RequestSettings`), over the same connections."""
         other = copy(self)
         other.settings = replace(self.settings, **changes)
         return other
 
     def with_idempotency_key(self, key: str) -> Self:
-        """A copy of this provider for the attempts at one call."""
+        """Return a copy for the attempts at one call."""
         return self.with_settings(idempotency_key=key)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """A copy of this provider that requests answers in this format; None if the endpoint is not known to support it."""
+        """Return a copy that requests answers in this format; None if the endpoint is not known to support it."""
         return self.with_settings(response_format=response_format) if self.has_response_format else None
 
     async def complete(

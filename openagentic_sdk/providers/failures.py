@@ -92,7 +92,7 @@ def cut_answer(text: str, end: str) -> IncompleteResponseError:
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:
-    """The message and code of an error body: any vendor's JSON, plain text, or a web page."""
+    """Read the message and code of an error body: any vendor's JSON, plain text, or a web page."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

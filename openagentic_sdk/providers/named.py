@@ -111,7 +111,7 @@ def find_provider(
 def _hosted(
     name: str, base_url: str | None, api_key_env: str | None, api_key: ApiKey | None, environ: Mapping[str, str]
 ) -> Provider:
-    """A compatible endpoint at its vendor's address. The vendor's own key is sent to that address only."""
+    """Return a compatible endpoint at its vendor's address. The vendor's own key is sent to that address only."""
     usual, variable = HOSTED.get(name, (_azure_url(environ), AZURE_KEY))
     if not usual and not base_url:
         raise OptionsError(f"the provider {name} needs ${AZURE_ENDPOINT}, such as https://NAME.openai.azure.com")
@@ -134,13 +134,13 @@ def _azure_url(environ: Mapping[str, str]) -> str:
 
 
 def split_model(word: Any) -> tuple[str | None, Any]:
-    """The provider and the model in `openai:gpt-4o`; without a known provider (`qwen3:8b`), the whole word is the model."""
+    """Split `openai:gpt-4o` into provider and model; without a known provider (`qwen3:8b`), the whole word is the model."""
     provider, _, model = word.partition(":") if isinstance(word, str) else ("", "", "")
     return (provider, model) if provider in PROVIDERS and model else (None, word)
 
 
 def find_model(word: str, here: Provider | None = None, api_key: ApiKey | None = None) -> tuple[Provider | None, str]:
-    """The provider and the model that a word names together; `here` if it names that provider or none.
+    """Find the provider and the model that a word names; the provider is `here` if the word names that one or none.
 
     `api_key` is the key of the other provider. Raises the same errors as `find_provider`.
     """

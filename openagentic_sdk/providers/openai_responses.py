@@ -340,7 +340,7 @@ class ResponseReading(Reading):
                 index[key] = place
 
     def _find(self, target: Mapping[str, Any]) -> int | None:
-        """The index of an item: by its place in the output, or by its id if one of the two has no place."""
+        """Find the index of an item: by its place in the output, or by its id if one of the two has no place."""
         place = self._by_place.get(target["_place"])
         by_id = self._by_id.get(target["id"]) if target.get("id") else None
         if place is not None or by_id is None:
@@ -348,7 +348,7 @@ class ResponseReading(Reading):
         return by_id if target["_place"] is None or self._items[by_id]["_place"] is None else None
 
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
-        """The index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
+        """Find the index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
         target = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
         index = self._find(target)
         # Some servers send arguments without announcing the call; its name then comes with the item at the end.

@@ -120,7 +120,7 @@ class ToolCallAssembler:
                 self._by_id.setdefault(slot.id, slot)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
-        """The calls of an answer that ended for this reason. Chat completions do not mark the end of a single call."""
+        """Return the calls of an answer that ended for this reason. Chat completions do not mark a single call's end."""
         heard_calls = [
             HeardCall(
                 slot.id,

@@ -33,7 +33,7 @@ class TokenCount:
 
 
 def estimate_tokens(payload: Mapping[str, Any]) -> TokenCount:
-    """The estimate for a request body; images, files and audio count as media, not by their bytes."""
+    """Estimate the tokens of a request body; images, files and audio count as media, not by their bytes."""
     media: list[str] = []
     fields = {key: value for key, value in payload.items() if key not in ("model", "stream", "stream_options")}
     text = json.dumps(_without_media(fields, media), ensure_ascii=False, separators=(",", ":"))

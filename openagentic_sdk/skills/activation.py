@@ -1,4 +1,4 @@
-"""Which skills are active, and what they allow: pure folds over a session's events, and the event that activates one.
+"""The active skills, and what they allow: pure folds over a session's events, and the event that activates one.
 
 Activation follows from the log alone. The text is in the event, so that a resumed or compacted session keeps it whether or
 not the file still exists; a changed file is reported and never grants anything again.

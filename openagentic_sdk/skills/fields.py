@@ -26,7 +26,7 @@ class Fields:
         self.diagnostics: list[Diagnostic] = []
 
     def without_effect(self, kind: str) -> list[Diagnostic]:
-        """A finding for each field that has no effect here in a file of this kind."""
+        """Return a finding for each field that has no effect here in a file of this kind."""
         return word_notes(kind, self._front.data, line=self.line)
 
     def line(self, key: str) -> int:

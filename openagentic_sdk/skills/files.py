@@ -212,7 +212,7 @@ def tree_sha256(folder: str) -> str:
 
 
 def _list_tree(folder: str) -> list[tuple[str, str]]:
-    """The files and links below a folder: their names relative to it, and their paths."""
+    """List the files and links below a folder: their names relative to it, and their paths."""
     items: list[tuple[str, str]] = []
     total = 0
     waiting = [(folder, "")]
@@ -233,7 +233,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
 
 
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:
-    """The first `most` files below a skill's folder by name, except its SKILL.md, and the number of further ones."""
+    """List the first `most` files below a skill's folder by name, except its SKILL.md; count the further ones."""
     try:
         names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")
     except OSError:

@@ -64,7 +64,7 @@ class SkillInfo:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its names: the declared one, its folder's, and both with the scope."""
+        """All names of the skill: the declared one, its folder's, and both with the scope."""
         return (self.name, self.folder, self.id, f"{self.scope}:{self.folder}")
 
 
@@ -109,7 +109,7 @@ class IndexResult:
         return tuple(pair.loser for pair in self.shadowed)
 
     def find(self, name: str) -> SkillInfo:
-        """The skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
+        """Find the skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
         skill = find_skill(name, self.skills, self.hidden)
         if skill is not None:
             return skill
@@ -118,7 +118,7 @@ class IndexResult:
 
 
 def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
-    """The skill with this declared name, else folder name, else qualified id (also of `hidden`, shadowed ones); or None."""
+    """Find the skill with this declared name, else folder name, else qualified id (also among `hidden`, shadowed ones)."""
     key = name_key(name)
     listed = tuple(skills)
     # All declared names before any folder's name: a folder's name cannot take over another skill's.

@@ -104,7 +104,7 @@ QUIET = frozenset({ASIDE, UNDOCUMENTED})
 def word_notes(
     kind: str, used: Iterable[str], code: str = "field-without-effect", line: Callable[[str], int] = lambda word: 0
 ) -> list[Diagnostic]:
-    """A finding for each word of a file that has no effect here, with the alternative.
+    """Return a finding for each word of a file that has no effect here, with the alternative.
 
     `line` returns the line of a word. A word that resembles a documented one is treated as a typing error.
     """

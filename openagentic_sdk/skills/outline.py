@@ -26,7 +26,7 @@ _NO_TEXT = regex(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-
 
 
 def read_outline(body: str) -> Outline:
-    """The first heading of level 1, the first paragraph outside lists, tables and code, and the checklist."""
+    """Read the first heading of level 1, the first paragraph outside lists, tables and code, and the checklist."""
     reading = _OutlineReading()
     for line in lines_outside_fences(body):
         reading.take(line)

@@ -23,8 +23,8 @@ _GAP = regex("\0(\\d+)\0")
 class Draft:
     """A text with a gap for the output of each of its `commands`, which have not run.
 
-    `written` is the file's text at each gap. `name` and `path` identify the text, `grants` are the permission rules that it
-    grants.
+    `written` is the file's text at each gap. `name` and `path` identify the text, `grants` are the permission rules that
+    the text grants.
     """
 
     text: str

@@ -139,7 +139,7 @@ class Life:
 
     @property
     def folder(self) -> Path:
-        """A folder for what the work stores outside its store."""
+        """A folder for data that the work stores outside its store."""
         return self._world.folder
 
     def effect(self, what: str) -> None:
@@ -347,7 +347,7 @@ def _crash(
     deaths: int,
     rng: random.Random,
 ) -> tuple[int, list[Broken]]:
-    """Kill the work once or more often, and judge its end; return its number of lives."""
+    """Kill the work one or more times, and judge its end; return its number of lives and its broken promises."""
     killed: list[Moment] = []
     for number in range(1, deaths + 1):
         # The length of a continued life is unknown; with a number after its end, the life just ends.

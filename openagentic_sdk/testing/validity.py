@@ -21,7 +21,7 @@ _MARKS = ("cache_control",)
 
 
 def find_fault(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """The reason why a provider would refuse the messages; None if it would not."""
+    """Find the reason why a provider would refuse the messages; return None if it would not."""
     waiting: list[str] = []
     for position, message in enumerate(messages):
         fault = _fault_of(message, waiting)
@@ -96,7 +96,7 @@ def protocol_of(path: str) -> EndpointProtocol | None:
 
 
 def read_prompt(protocol: EndpointProtocol, body: Mapping[str, Any]) -> list[CachedPiece]:
-    """The parts of a request's prompt: tools, then system, then messages piece by piece.
+    """Split a request's prompt into pieces: tools, then system, then the parts of messages.
 
     Tools that are loaded only when they are found (`defer_loading`) are not part of the prompt.
     """
@@ -170,7 +170,7 @@ class BindingFault:
 def find_binding_fault(
     protocol: EndpointProtocol, model: str, parts: Sequence[CachedPiece], account: str = ""
 ) -> BindingFault | None:
-    """The first piece of reasoning that must not be sent to this model at this place; None if all of it fits."""
+    """Find the first piece of reasoning that must not be sent to this model at this place; None if all of it fits."""
     for index, part in enumerate(parts):
         if part.bound is None:
             continue

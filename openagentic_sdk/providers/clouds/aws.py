@@ -106,7 +106,7 @@ def sign(
     service: str,
     now: datetime | None = None,
 ) -> dict[str, str]:
-    """The headers that sign a request: `Authorization`, `X-Amz-Date` and, for temporary keys, `X-Amz-Security-Token`.
+    """Sign a request; return the headers `Authorization`, `X-Amz-Date` and, for temporary keys, `X-Amz-Security-Token`.
 
     `headers` are the request's headers to be signed in addition to the host. `url` is the URL as sent, already quoted.
     """

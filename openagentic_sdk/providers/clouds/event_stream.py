@@ -88,7 +88,7 @@ class EventStreamReader(BodyReader):
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """The headers whose values are text."""
+    """Read the headers whose values are text."""
     headers: dict[str, str] = {}
     at = 0
     try:
@@ -112,7 +112,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
 
 
 def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SSEEvent | None:
-    """One message as an event; None if its kind is unknown.
+    """Read one message as an event; return None if its kind is unknown.
 
     A plain message is JSON with its kind in the headers (Converse), any other contains an event in base64 (InvokeModel).
     """

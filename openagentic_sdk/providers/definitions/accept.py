@@ -79,7 +79,7 @@ def _require_bounded(parameters: Mapping[str, Any]) -> None:
 
 
 class _ParametersWriter:
-    """Write one tool's schema by one vendor's rules."""
+    """A writer of one tool's schema by one vendor's rules."""
 
     def __init__(self, source: Mapping[str, Any], vendor: str) -> None:
         self._source = source
@@ -118,7 +118,7 @@ class _ParametersWriter:
         }
 
     def _write(self, source: Any, stack: tuple[str, ...], depth: int) -> dict[str, Any]:
-        """The written form of a schema, at the root or below; `stack` contains the references that led to it."""
+        """Write a schema, at the root or below; `stack` contains the references that led to it."""
         self._left -= 1
         notes: list[str] = []
         schema, stack = self._settled(dict(source) if isinstance(source, Mapping) else {}, stack, depth, notes)

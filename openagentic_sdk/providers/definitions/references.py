@@ -28,7 +28,7 @@ class SchemaReferences:
         self._anchors: dict[str, Mapping[str, Any]] | None = None
 
     def find(self, reference: Any) -> Any:
-        """The schema that a reference points to, None if it points nowhere."""
+        """Find the schema that a reference points to; return None if it points nowhere."""
         if not isinstance(reference, str):
             return None
         address, _, fragment = reference.partition("#")

@@ -102,7 +102,7 @@ class Line:
 
 
 def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | None:
-    """The proxy for a URL, or None: from `proxies`, else from HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
+    """Find the proxy for a URL, or None: from `proxies`, else from HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
     if proxies is not None:
         return proxies.get(parts.scheme)
     variables = getproxies()

@@ -114,7 +114,7 @@ class HttpTransport:
         )
 
     def find_target(self, parts: SplitResult) -> Target:
-        """The target to connect to for this URL."""
+        """Find the target to connect to for this URL."""
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return Target(parts.scheme, parts.hostname or "", port, find_proxy(parts, self._proxies))
 
@@ -465,7 +465,7 @@ def _is_quiet(sock: socket.socket | None) -> bool:
 
 
 def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
-    """A function that decompresses a body in small pieces, whatever its ratio. Some servers compress unasked."""
+    """Return a function that decompresses a body in small pieces, whatever its ratio. Some servers compress unasked."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return lambda data: iter((data,))

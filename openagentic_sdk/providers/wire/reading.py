@@ -64,7 +64,7 @@ class Reading(ABC):
         self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
-        """Add what was received; return the events to show. Raises `ProviderHTTPError` for an error instead."""
+        """Add what was received; return the events to show. Raises `ProviderHTTPError` if it is an error."""
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1

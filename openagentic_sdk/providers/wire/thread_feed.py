@@ -29,7 +29,7 @@ class FeedStopped(Exception):
 
 
 class ThreadFeed:
-    """The items of `work(feed)`, which runs in its own thread, in a copy of this context.
+    """A feed of items from `work(feed)`, which runs in its own thread, in a copy of this context.
 
     `take` returns the items that the work puts, and raises what it raises. `interrupt` is called to wake the thread from a
     blocking call; it runs on the loop and must not block.

@@ -13,7 +13,7 @@ class FormattingProvider(Protocol):
     """A provider that can request answers that follow a JSON schema."""
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Provider | None:
-        """A copy that requests this format (`{"type": "json_schema", ...}`), or None if it is not supported."""
+        """Return a copy that requests this format (`{"type": "json_schema", ...}`), or None if it is not supported."""
         ...
 
 
@@ -22,7 +22,7 @@ class LoadingProvider(Protocol):
     """A provider with models that accept a tool's definition where it was found, and not only at the start."""
 
     def loads_tools(self, model: str) -> bool:
-        """Whether this model loads definitions later; those are marked with `defer_loading`."""
+        """Whether this model accepts definitions that are loaded later (marked with `defer_loading`)."""
         ...
 
 
@@ -43,7 +43,7 @@ class HostedProvider(Protocol):
         ...
 
     def with_settings(self, **changes: Any) -> Provider:
-        """A copy of the provider with other settings (fields of `RequestSettings`)."""
+        """Return a copy of the provider with other settings (fields of `RequestSettings`)."""
         ...
 
 

@@ -39,7 +39,7 @@ class FallbackProvider(AroundProvider):
         self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
-        """A copy in which every provider requests this format, or None if one of them cannot."""
+        """Return a copy in which every provider requests this format, or None if one of them cannot."""
         inner = formatted(self.provider, response_format)
         fallbacks = []
         for one in self.fallbacks:
@@ -50,7 +50,7 @@ class FallbackProvider(AroundProvider):
         return None if inner is None else FallbackProvider(inner, fallbacks, mid_answer=self.mid_answer)
 
     def for_session(self, state: ProviderSession) -> Self:
-        """A copy with every provider for this session."""
+        """Return a copy whose providers are all adapted to this session."""
         other = super().for_session(state)
         other.fallbacks = tuple(
             one if one.provider is None else replace(one, provider=for_session(one.provider, state))

@@ -25,7 +25,7 @@ def guarded(
     fallback: Sequence[Fallback | str] = (),
     clock: Clock | None = None,
 ) -> Provider:
-    """The provider with retries, with the breakers that this process shares for its models, and with fallback models.
+    """Wrap the provider with retries, the breakers that this process shares for its models, and fallback models.
 
     `retry` defaults to a policy that also retries in the middle of an answer. A fallback that names a provider gets retries
     and breakers too. Providers without an endpoint have no breaker.
@@ -51,7 +51,7 @@ def _placed(fallback: Fallback, first: Provider) -> Fallback:
 
 
 def unstreamed(provider: Provider) -> Provider:
-    """A version of the provider that requests only complete answers. Raises `OptionsError` if it can only stream."""
+    """Return the provider in a form that requests only complete answers. Raises `OptionsError` if it can only stream."""
     if isinstance(provider, HostedProvider):
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):

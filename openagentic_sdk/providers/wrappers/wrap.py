@@ -57,7 +57,7 @@ class AroundProvider(StreamedProvider):
         self.provider = provider
 
     def for_session(self, state: ProviderSession) -> Self:
-        """A copy of this wrapper around the provider for this session."""
+        """Return a copy of this wrapper, adapted to this session."""
         other = copy(self)
         other.provider = for_session(self.provider, state)
         return other
@@ -72,7 +72,7 @@ class AroundProvider(StreamedProvider):
         return can_load_tools(self.provider, model)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """A copy of this wrapper around a provider that requests this format, or None if the wrapped one cannot."""
+        """Return a copy of this wrapper that requests this format, or None if the wrapped provider cannot."""
         inner = formatted(self.provider, response_format)
         if inner is None:
             return None
@@ -82,7 +82,7 @@ class AroundProvider(StreamedProvider):
 
 
 def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provider | None:
-    """A copy of the provider that requests this format, or None if it cannot."""
+    """Return a copy of the provider that requests this format, or None if it cannot."""
     return provider.with_response_format(response_format) if isinstance(provider, FormattingProvider) else None
 
 

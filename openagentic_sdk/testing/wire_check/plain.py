@@ -23,7 +23,7 @@ _EVENT_TYPE = regex(rb":event-type\x07..(\w+)", re.S)
 
 
 def read_plainly(body: bytes) -> list[Any]:
-    """The JSON values of a body: one, or those of its events; empty for a body of another kind."""
+    """Read the JSON values of a body: one, or those of its events; empty for a body of another kind."""
     if body[:1] == b"\0":
         return _frames(body)
     text = body.decode("utf-8", "replace").replace("\r\n", "\n").strip()

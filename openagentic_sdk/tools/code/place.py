@@ -1,4 +1,4 @@
-"""Where a model's Python runs: an interpreter that sees its own library and one empty folder.
+"""The place where a model's Python runs: an interpreter that sees its own library and one empty folder.
 
 It is the shell's sandbox in its `closed` form (`tools.shell.sandbox`): no network, no files of this machine, no other
 processes. Every rung is tried once per process, by running an interpreter in it.
@@ -50,7 +50,7 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """Yield how to run `source` in a sandbox, which is removed after the block. Raises `ToolError` if there is none."""
+    """Yield the command that runs `source` in a sandbox, removed after the block. Raises `ToolError` if none exists."""
     with scratch_folder("openagentic-code-") as scratch:
         # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()

@@ -42,7 +42,7 @@ CallTool = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 
 @mutable
 class Ended:
-    """How code ended: its exit code, its output, its number of calls, and why it was ended, if it was."""
+    """The outcome of code: its exit code, its output, its number of calls, and why it was ended, if it was."""
 
     exit_code: int = 0
     output: bytes = b""

@@ -60,7 +60,7 @@ def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
 
 
 def _worth_entering(pattern: str) -> Callable[[str], bool] | None:
-    """A predicate: whether a folder can contain a match, by the pattern's folders and its depth; None if any folder can."""
+    """Return a predicate: whether a folder can contain a match, by the pattern's folders and depth; None if any can."""
     alternatives = expand_braces(pattern)
     starts = [static_folder(one) for one in alternatives]
     depths = [None if "**" in one.split("/") else one.count("/") for one in alternatives]

@@ -31,7 +31,7 @@ class GlobPattern:
             raise ToolInputError(f"{pattern!r}: {error}", path="pattern") from None
 
     def in_folder(self, prefix: str) -> Callable[[Names], Names] | None:
-        """A function that selects the matching file names in a folder; None if there can be none.
+        """Return a function that selects the matching file names in a folder; None if there can be none.
 
         `prefix` is the folder's path with a trailing slash, or empty.
         """
@@ -42,7 +42,7 @@ class GlobPattern:
 
 
 def name_filter(patterns: list[str]) -> Callable[[Names], Names]:
-    """A function that selects the names that match any of several patterns, fast for common kinds of patterns."""
+    """Return a function that selects the names that match any of several patterns, fast for common kinds of patterns."""
     if "*" in patterns:
         return lambda names: names
     suffixes = tuple(pattern[1:] for pattern in patterns if pattern[0] == "*" and not SPECIAL.intersection(pattern[1:]))

@@ -270,7 +270,7 @@ def _newline(data: AnyStr) -> AnyStr:
 
 
 def _finder(data: AnyStr, query: Query) -> Find:
-    """A function from a position to the start and end of the next match."""
+    """Return a function from a position to the start and end of the next match."""
     if query.is_literal:
         needle: AnyStr = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
         size = len(needle)

@@ -77,7 +77,7 @@ class FileSearch:
         return self._search_alone(file) if answer is None else answer
 
     def _search_small(self, fd: int) -> SearchAnswer | None:
-        """The answer for a file that takes no more than a moment, else None."""
+        """Search a file if that takes no more than a moment; else return None."""
         characters = 1 if self._query.is_literal else len(self._query.pattern)
         is_small = os.fstat(fd).st_size * characters <= _MAX_COMPARISONS
         return search_file(fd, self._query) if is_small else None

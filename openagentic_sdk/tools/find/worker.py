@@ -30,7 +30,7 @@ def batch_bytes(path: str) -> int:
 
 
 def find_interpreter() -> str:
-    """The Python with which to run the worker. In a program that embeds Python, `sys.executable` is that program."""
+    """Find the Python with which to run the worker. In a program that embeds Python, `sys.executable` is that program."""
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path

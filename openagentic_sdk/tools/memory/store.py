@@ -92,7 +92,7 @@ class MemoryFolder:
         self._seal = seal
 
     def entries(self) -> dict[str, Entry]:
-        """All entries, sorted by path. Raises `StorageError` for a damaged file."""
+        """Read all entries, sorted by path. Raises `StorageError` for a damaged file."""
         return {name: self.entry(name, data) for name, data in sorted(self._file.read().items())}
 
     @contextmanager
@@ -175,7 +175,7 @@ class MemoryFolders:
         }
 
     def entries(self) -> list[Entry]:
-        """All entries, those of the project first. Raises `StorageError`."""
+        """Read all entries, those of the project first. Raises `StorageError`."""
         return [entry for folder in self.folders.values() for entry in folder.entries().values()]
 
     def overview(self) -> str:

@@ -73,7 +73,7 @@ class RunTasks:
         return self._tasks[task_id]
 
     def close(self) -> None:
-        """Cancel the running subagents and wait for their end; call it beside the event loop's thread, or after the loop."""
+        """Cancel the running subagents and wait for their end; call it outside the loop's thread, or after the loop."""
         tasks = [background.task for background in self._tasks.values() if not background.task.done()]
         self._tasks.clear()
         try:

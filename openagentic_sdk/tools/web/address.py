@@ -1,4 +1,4 @@
-"""Which URLs and addresses may be fetched. Pure: tables and parsing, no look-up and no socket.
+"""The rules for URLs and addresses that may be fetched. Pure: tables and parsing, no look-up and no socket.
 
 It is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
 unicast by our own tables. `ipaddress.is_global` is not enough: it accepts multicast, 192.0.0.x, and the IPv6 forms that

@@ -45,7 +45,7 @@ class PageText:
 
 
 def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, max_bytes: int) -> PageText:
-    """The text of a response. Raises `ToolError` for other content, with its type and size."""
+    """Decode the text of a response. Raises `ToolError` for other content, with its type and size."""
     fields = {name.lower(): value for name, value in headers.items()}
     content_type, declared = parse_content_type(fields.get("content-type", ""))
     data, is_cut = _decompressed(body, fields.get("content-encoding", ""), max_bytes)
@@ -62,7 +62,7 @@ def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, 
 
 
 def parse_content_type(value: str) -> tuple[str, str]:
-    """The media type in lower case and the charset of a Content-Type; both empty if absent."""
+    """Parse a Content-Type: return its media type and charset in lower case, both empty if absent."""
     kind, _, parameters = value.partition(";")
     match = re.search(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", parameters, re.IGNORECASE)
     return kind.strip().lower(), match[1].lower() if match else ""
@@ -78,7 +78,7 @@ def sniff_type(data: bytes) -> str:
 
 
 def find_charset(data: bytes, declared: str) -> tuple[str, str]:
-    """The character set of a body, and a note if it differs from the declared one."""
+    """Find the character set of a body; return it, and a note if the declared one is unknown."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return name, ""

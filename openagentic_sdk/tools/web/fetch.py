@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @frozen
 class FetchRequest:
-    """A request: GET `url`, or POST with the body `posted`, to the first of its checked `addresses` that is reached."""
+    """A request: GET `url`, or POST with the body `posted`, to the first of its checked `addresses` that can be reached."""
 
     url: WebUrl
     addresses: Sequence[IPAddress]
@@ -64,7 +64,7 @@ class FetchSignal(threading.Event):
             self._shut()
 
     def remaining_s(self) -> float:
-        """Seconds left. Raises `ToolError` if there are none or the call was cancelled."""
+        """Return the seconds left. Raises `ToolError` if there are none or the call was cancelled."""
         if self.is_set() or self._parent.is_set():
             raise ToolError("the fetch was cancelled")
         left_s = self.deadline - time.monotonic()

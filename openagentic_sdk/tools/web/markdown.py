@@ -62,7 +62,7 @@ def html_to_markdown(html: str, base_url: str = "") -> Page:
 
 
 def _without_unended(html: str) -> str:
-    """Drop comments, declarations and raw-text elements that the page never closes, in one pass."""
+    """Drop comments, declarations and raw-text elements, in one pass; an unclosed one drops the rest of the page."""
     pieces = []
     position = 0
     while (match := _UNENDED.search(html, position)) is not None:
