@@ -81,7 +81,7 @@ class Shadowed:
 class SkillRoot:
     """A folder in which to look for skills. `boundary` is where links may lead; a lower `rank` wins.
 
-    A skill of a folder below the working directory whose name is taken is prefixed with that folder's path, `nested`:
+    If the name of a skill from a folder below the working directory is taken, that folder's path `nested` precedes it:
     `apps/web:deploy`.
     """
 

@@ -114,7 +114,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
 def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SSEEvent | None:
     """Read one message as an event; return None if its kind is unknown.
 
-    A plain message is JSON with its kind in the headers (Converse), any other contains an event in base64 (InvokeModel).
+    A plain message is JSON with its kind in the headers (Converse); any other contains an event in base64 (InvokeModel).
     """
     try:
         data: Any = json.loads(payload) if payload else {}

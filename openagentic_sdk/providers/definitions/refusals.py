@@ -66,7 +66,7 @@ def cut_descriptions(payload: Mapping[str, Any], max_chars: int) -> None:
 
 
 def _sent_names(payload: Mapping[str, Any]) -> list[str]:
-    """The names of a request's tools, in order; empty for the vendor's own tools."""
+    """The names of a request's tools, in order; "" for each of the vendor's own tools."""
     return [as_text(entry.get("name")) for entry in _sent_entries(payload)]
 
 

@@ -1,4 +1,4 @@
-"""Collect the parts of an answer at a cost in proportion to its length, however small the pieces are."""
+"""Collect the parts of an answer in time proportional to its length, however small the pieces are."""
 
 from __future__ import annotations
 

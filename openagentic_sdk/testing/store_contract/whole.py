@@ -80,7 +80,7 @@ class WholeSessions(StoreTest):
         self.assertEqual({digest: self.store.read_blob("second", digest) for digest in digests}, digests)
 
     def test_an_import_is_complete_or_absent(self) -> None:
-        """`append` encodes all events, with `dumps_stored` of sessions.log.line, before it stores the first."""
+        """Hint for a store: encode all events, with `sessions.log.line.dumps_stored`, before storing the first."""
 
         def failing() -> Iterator[Event]:
             for number in range(1, 1000):

@@ -226,7 +226,7 @@ def split_path(path: str) -> tuple[str, str]:
         if not is_plain or name.startswith((".", " ")) or name.endswith((".", " ")) or len(name) > MAX_NAME_CHARS:
             raise ToolError(
                 f"{on_one_line(name, 200)!r} is not a valid name in the memory: use letters, digits, spaces and ._-+@,()#' "
-                f"(at most {MAX_NAME_CHARS}, and no dot at the beginning or end)"
+                f"(at most {MAX_NAME_CHARS}, and no dot or space at the beginning or end)"
             )
     if len(names) > MAX_DEPTH:
         raise ToolError(f"{on_one_line(path, 200)!r} is more than {MAX_DEPTH} folders deep")

@@ -85,7 +85,7 @@ class FetchingTool(BlockingTool):
 
     @abstractmethod
     def fetch(self, input: Mapping[str, Any], signal: FetchSignal, ctx: ToolContext) -> dict[str, Any]:
-        """Do the work, in a thread; `signal` ends each exchange."""
+        """Do the tool's work, in a thread; return its output. Setting `signal` ends the exchange in progress."""
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         return self.fetch(input, FetchSignal(ctx.cancelled), ctx)
