@@ -374,7 +374,7 @@ class _JudgedCommand:
             return "its wildcards expand to folders that are not searched: write them out, or quote a pattern"
         for path in reads.paths:
             for cwd in self.cwds:
-                folder = os.path.normpath(os.path.join(cwd, literal(path)))
+                folder = os.path.realpath(os.path.join(cwd, literal(path)))
                 entry = unsafe_entry(self.subject, folder, path, reads.follows, self.plain_names, _MOST_PASSED_ON)
                 if entry is not None:
                     problem = "leads elsewhere, has an unusual name, or is one of too many"
@@ -406,9 +406,9 @@ class _JudgedCommand:
                 return "a name could become the format of printf"
             if argv[index] not in reads.paths and argv[0] not in PRINT_WORDS and not _OPTION_VALUE.match(argv[index]):
                 return f"the wildcard {argv[index]} does not expand to a path"
-            # Its second operand is its output file.
-            if argv[0] == "uniq":
-                return "a wildcard could name a file for uniq to write"
+            # Their second operand is their output file.
+            if argv[0] in ("uniq", "xxd"):
+                return f"a wildcard could name a file for {argv[0]} to write"
         return self.could_be_option()
 
     def could_be_option(self) -> str | None:

@@ -48,6 +48,8 @@ _HERE_DOCUMENT = regex(r"<<(-?)[ \t]*(?:([A-Za-z_]\w*)|'([A-Za-z_]\w*)'|\"([A-Za
 # The rest of the line on which a here-document begins; it contains nothing that could hide where the line ends.
 _REST_OF_LINE = regex(r"[\w ./:=@%+,;|&>-]*\n", re.ASCII)
 _OF_ENVIRONMENT = regex(r"[A-Z_][A-Z0-9_]*")
+# Variables whose values are words of the line itself, or folders: unquoted, a wildcard in them lists any folder.
+_OF_LINE = regex(r"_|BASH_\w*|(?:OLD)?PWD|DIRSTACK")
 _NUMBER = r"(0|[1-9][0-9]{0,2})"
 _RANGE = regex(rf"(?:\{{{_NUMBER}\.\.{_NUMBER}\}}|\$\(seq (?:{_NUMBER} )?{_NUMBER}\))(?=[\s;])")
 _NAMED = regex(r"\$(?:\{(\w+)\}|(\w+|\?))")
@@ -512,6 +514,8 @@ class _CompoundReader:
             self.has_unknown = True
             return "x"
         if value is None and program == "echo" and _OF_ENVIRONMENT.fullmatch(name):
+            if not is_quoted and _OF_LINE.fullmatch(name):
+                raise _Refused
             return "x"  # printenv would print it, too
         if value is None or ((value.is_glob or value.is_unknown) and not (is_quoted and program == "echo")):
             raise _Refused

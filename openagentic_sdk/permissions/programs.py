@@ -517,7 +517,7 @@ def _awk_reads(argv: Sequence[str]) -> Reads | None:
 
 _AWK_SETS = regex(r"-F.+|-v[A-Za-z_]\w*=.*", re.S)
 # An operand of this form sets a variable.
-_AWK_OPERAND = regex(r"[A-Za-z_]\w*=")
+_AWK_OPERAND = regex(r"[A-Za-z_]\w*=(?!=)", re.ASCII)
 
 
 def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
@@ -527,6 +527,8 @@ def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
     for word in argv[first:]:
         if not word.startswith("-") or word == "-":
             operands.append(word)
+        elif operands or "f" in letters:  # unzip takes it as the name of a member, and tar as that of the archive
+            return None
         elif word in lister.long:
             long += word[2]
         elif word.startswith("--") or "f" in word[1:-1]:  # with its value attached, `-f` is not understood
@@ -551,6 +553,8 @@ def _jq_reads(argv: Sequence[str]) -> Reads | None:
     while rest:
         word = rest.pop(0)
         if word in ("--arg", "--argjson"):
+            if words[-1] == "--indent" or "--" in words:
+                return None  # it is a value or a file
             del rest[:2]
         else:
             words.append(word)
@@ -700,14 +704,14 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
                 return None
             # Unlike a link, a regular file cannot lead elsewhere.
             is_regular = is_regular or (is_chain and word == "-type" and words[0] == "f")
-            name = words[0] if is_chain and word == "-name" else name
+            name = words[0] if is_chain and word == "-name" and "\\" not in words[0] else name
             words.pop(0)
         elif word == "-exec":
             others = _run_by_find(words)
             if others is None:
                 return None
             paths += others
-            follows = follows if is_regular else name
+            follows = follows if is_regular else name if follows in ("", name) else "*"
         elif word not in FIND_WORDS:
             return None
     return Reads((*folders, *paths), True, follows=follows)
@@ -717,6 +721,9 @@ _FIND_CHOICES = frozenset({"!", "(", ")", ",", "-not", "-o", "-or"})
 # Programs that only print the names that find passes to them, and those that only print all of their words.
 _PRINT_NAMES = frozenset({"basename", "dirname", "echo"})
 PRINT_WORDS = _PRINT_NAMES | {"printf"}
+# If one operand is a folder, diff reads the file of the same name in it; the others take arguments from the file `x` if one
+# is `@x`.
+_OPEN_OTHERS = frozenset({"diff", "nm", "readelf", "size", "strings"})
 
 
 def _run_by_find(words: list[str]) -> list[str] | None:
@@ -732,8 +739,7 @@ def _run_by_find(words: list[str]) -> list[str] | None:
         return None
     argv = [one for word in call for one in (names if word == "{}" else [word])]
     reads = _read_only(tuple(argv))
-    # If one operand is a folder, diff reads the file of the same name in it.
-    if reads is None or reads.follows or call[0] == "diff" or not set(names).isdisjoint(reads.values):
+    if reads is None or reads.follows or call[0] in _OPEN_OTHERS or not set(names).isdisjoint(reads.values):
         return None
     # A file's name must not become a pattern or a script.
     if call[0] not in _PRINT_NAMES and [path for path in reads.paths if path in names] != names * call.count("{}"):

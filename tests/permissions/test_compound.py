@@ -409,8 +409,9 @@ class HostileNames(WorkspaceTestCase):
     def test_links_beside_what_a_line_names_are_not_followed(self) -> None:
         (self.root / "sub/m.py").symlink_to(self.outside / "outside.txt")
         (self.root / "sub/src").symlink_to(self.outside)
-        self.fill("d/a", "e/b")
+        self.fill("d/a", "e/b", "e/deep/b")
         (self.root / "d:").symlink_to(self.outside / "outside.txt")
+        (self.root / "e/deep/in").symlink_to("../../sub")
         self.check(
             ("ask", "find . -maxdepth 1 -type f -exec grep -R x sub {} \\;"),
             ("ask", "find . -maxdepth 1 -name sub -exec grep -R x {} \\;"),
@@ -421,6 +422,12 @@ class HostileNames(WorkspaceTestCase):
             ("ask", "fd -e py m.py | xargs cat"),
             ("ask", "cd e && ls ../d ../e | xargs cat"),
             ("ask", "find src -type f | xargs -I{} grep -R x sub {}"),
+            # A link that leads to a folder beside the one that is searched, and the folder above its target.
+            ("ask", "grep -R x e"),
+            ("ask", "grep -R x e/deep/in/../sub"),
+            ("ask", "find e/deep/in/../sub -exec cat {} \\;"),
+            ("allow", "grep -R x src"),
+            ("allow", "find e -type f -exec cat {} \\;"),
             # The names belong to another folder.
             ("ask", 'find . -name a.py | while read -r f; do cd sub; cat "$f"; done'),
             ("ask", 'for f in $(find . -name a.py); do cat "$f"; cd sub; done'),
@@ -429,6 +436,9 @@ class HostileNames(WorkspaceTestCase):
             ("ask", "for f in s*; do cat m.py; cd sub; done"),
             ("allow", 'cd src && for f in $(find . -name a.py); do cat "$f"; done'),
         )
+        self.fill("é/a")
+        (self.root / "é/é").symlink_to(self.outside / "outside.txt")
+        self.check(("ask", "LC_ALL=C find é -name '??' -exec cat {} \\;"))
 
     def test_the_shell_expands_the_words_of_an_output_and_xargs_does_not(self) -> None:
         self.fill("g/[a]/f.py", "x(y)/b")

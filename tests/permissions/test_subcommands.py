@@ -40,7 +40,7 @@ READING = (
     "docker inspect --format '{{.State.Status}} {{json .NetworkSettings.Networks}}' web",
     "kubectl -n web get pods -o wide",
     "gh pr list --state open",
-    "npm ls --depth=0",
+    "npm --version",
     "aws s3 ls s3://bucket/logs/",
     "git log --grep=https://example.com/issues/1",
     "gh repo view owner/name",
@@ -94,7 +94,7 @@ class Tables(WorkspaceTestCase):
                 self.assertEqual(outcome(gate, command, str(self.root)), "ask")
 
     def test_programs_whose_project_names_code_or_a_server_need_its_trust(self) -> None:
-        for command in ("cargo tree", "terraform show", "npm view react", "npm outdated", "uv python list"):
+        for command in ("cargo tree", "terraform show", "npm view react", "npm ls", "npm run", "uv python list"):
             with self.subTest(command=command):
                 self.assertEqual(outcome(PermissionGate(cwd=str(self.root)), command, str(self.root)), "ask")
                 trusting = PermissionGate(cwd=str(self.root), trusted=True)
@@ -204,6 +204,17 @@ class PlainRepository(WorkspaceTestCase):
 
     def test_a_repository_with_a_second_configuration_is_not(self) -> None:
         (self.folder / ".git" / "config.worktree").write_text("[core]\n")
+        self.assertFalse(is_plain_repository(str(self.folder)))
+
+    def test_a_repository_whose_files_are_links_or_whose_objects_are_elsewhere_is_not(self) -> None:
+        for name in ("packed-refs", "objects/ab", "info/x", "refs/heads/x"):
+            with self.subTest(name=name):
+                path = self.folder / ".git" / name
+                path.symlink_to(self.outside / "outside.txt")
+                self.assertFalse(is_plain_repository(str(self.folder)))
+                path.unlink()
+        self.assertTrue(is_plain_repository(str(self.folder)))
+        (self.folder / ".git/objects/info/alternates").write_text("/x/objects\n", "utf-8")
         self.assertFalse(is_plain_repository(str(self.folder)))
 
     def test_a_repository_with_another_inside_of_it_or_behind_it_is_not(self) -> None:

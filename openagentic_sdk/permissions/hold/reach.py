@@ -247,14 +247,19 @@ def leads_out(subject: Subject, names: Sequence[str]) -> bool:
 def unsafe_entry(
     subject: Subject, folder: str, written: str, opened: str, plain: re.Pattern[str] | None, most: int
 ) -> str | None:
-    """The first unsafe entry below a folder, as a path that begins with `written`: one that leads outside the workspace and
-    matches the wildcard `opened`, or whose path does not match `plain`. If the walk exceeds `most`, the entry at which it
-    stopped.
+    """The first unsafe entry below a folder, as a path that begins with `written`: one that leads outside the workspace, or
+    to a folder that is not searched, and matches the wildcard `opened`, or whose path does not match `plain`. If the walk
+    exceeds `most`, the entry at which it stopped.
     """
     for path, names in _walk((folder,), most):
         shown = f"{written}{path[len(folder) :]}"
-        is_opened = not names or (opened and could_become(opened, base_name(path)))
-        if (is_opened and leads_out(subject, names)) or (plain is not None and not plain.fullmatch(shown)):
+        name = base_name(path)
+        # In the locale C, each byte of a letter is one for a wildcard.
+        is_opened = not names or (opened and (not name.isascii() or could_become(opened, name)))
+        leads_elsewhere = leads_out(subject, names) or (
+            len(names) > 1 and os.path.isdir(names[-1]) and not is_inside(names[-1], (folder,))
+        )
+        if (is_opened and leads_elsewhere) or (plain is not None and not plain.fullmatch(shown)):
             return shown
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from ...ground.disk import read_regular
+from ...ground.disk import read_regular, walk
 from ...ground.patterns import regex
 from ...tools.shell.git_settings import read_config
 
@@ -18,6 +18,8 @@ MAX_INDEX_BYTES = 64 * 1024 * 1024
 _GITLINK = b"\0\0\xe0\0"
 # A partial clone requests each missing object from its remote, even one that only the command names.
 _FETCHES = regex(r"^[ \t]*(?:promisor|partialclone)", re.I | re.M)
+# The most files of a repository that are searched for links.
+_MOST_FILES = 20_000
 
 
 def is_plain_repository(folder: str) -> bool:
@@ -52,7 +54,19 @@ def _is_plain(git_path: str) -> bool:
             index = read_regular(os.path.join(git_path, "index"), MAX_INDEX_BYTES)
     except (OSError, ValueError):
         return False
-    if _GITLINK in index:
+    if _GITLINK in index or _leads_elsewhere(git_path):
         return False
     settings = read_config(os.path.join(git_path, "config"))
     return settings is not None and not settings.dropped and not _FETCHES.search(settings.harmless_text)
+
+
+def _leads_elsewhere(git_path: str) -> bool:
+    """Whether a file of the repository may be another one, whose content git prints: a link, or an object elsewhere."""
+    count = 0
+    for place, folders, files in walk(git_path):
+        count += len(files)
+        if count > _MOST_FILES or "alternates" in files:
+            return True
+        if any(os.path.islink(os.path.join(place, name)) for name in (*folders, *files)):
+            return True
+    return False
