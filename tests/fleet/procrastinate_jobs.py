@@ -22,7 +22,9 @@ from openagentic_sdk.tools.function import tool
 from tests.waiting import pause, until
 
 URL, FILE, WHAT = sys.argv[1:4]
-LEASE_S = 6.0
+# How long a worker may seem dead, and, unless given, the lease of its run.
+STALLED_S = 6.0
+LEASE_S = float(sys.argv[4]) if sys.argv[4:] else STALLED_S
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=URL))
 
 
@@ -64,7 +66,7 @@ async def order() -> int:
 async def recover_runs() -> None:
     """Do the work of the periodic task, which runs once a minute in the recipe."""
     while True:
-        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=LEASE_S):
+        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
             await app.job_manager.retry_job(job)
         await asyncio.to_thread(pause, 0.2, "the recipe looks once a minute")
 
@@ -77,7 +79,7 @@ async def main() -> None:
             print(await order())
         else:
             recovery = asyncio.create_task(recover_runs())
-            intervals = {"update_heartbeat_interval": 1.0, "stalled_worker_timeout": LEASE_S}
+            intervals = {"update_heartbeat_interval": 1.0, "stalled_worker_timeout": STALLED_S}
             await app.run_worker_async(concurrency=2, shutdown_graceful_timeout=0.1, **intervals)
             recovery.cancel()
 

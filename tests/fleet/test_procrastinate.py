@@ -47,7 +47,7 @@ class Procrastinate(unittest.TestCase):
     def wait_until(self, is_so: Callable[[], object], what: str) -> None:
         until(is_so, what, PATIENCE_S)
 
-    def order(self) -> tuple[int, subprocess.Popen[str]]:
+    def order(self, *lease_s: str) -> tuple[int, subprocess.Popen[str]]:
         """The number of a new run, and the worker that has begun its payment."""
         store = open_store(self.url)
         self.addCleanup(store.close)
@@ -55,7 +55,7 @@ class Procrastinate(unittest.TestCase):
         self.addCleanup(self.fleet.close)
         self.assertEqual(self.start("schema").wait(PATIENCE_S), 0)
         run_id = int(self.start("order").stdout.read())
-        worker = self.start("work")
+        worker = self.start("work", *lease_s)
         self.wait_until(self.file.exists, "the first worker has paid")
         return run_id, worker
 
@@ -76,7 +76,7 @@ class Procrastinate(unittest.TestCase):
         self.assertEqual(self.check(run_id, 1), "unknown")
 
     def test_a_run_that_a_terminated_worker_interrupts_continues_in_another(self) -> None:
-        run_id, first = self.order()
+        run_id, first = self.order("60")  # none expires while the worker ends, however busy the machine is
         first.send_signal(signal.SIGTERM)
         Path(f"{self.file}.go").touch()
         self.assertEqual(first.wait(PATIENCE_S), 0)
