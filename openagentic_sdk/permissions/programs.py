@@ -540,7 +540,8 @@ def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
         return None
     if "d" in letters and "c" not in letters:  # in `xz -ld` the last letter decides, and it unpacks
         return None
-    archives = operands if lister.all else operands[:1]
+    # To unzip, a dash is no archive but an option.
+    archives = operands if lister.all or operands[:1] == ["-"] else operands[:1]
     # Another machine's archive, a file with further arguments, a pattern that unzip expands itself.
     if not archives or any(":" in word or word.startswith("@") for word in operands) or IS_GLOB.search(operands[0]):
         return None
@@ -639,6 +640,8 @@ def _does_more(
             return any("e" in word.lower() for word in doubtful) or not all(map(_PS_VALUE.fullmatch, values))
         case "lsof":  # `-i @host` looks the host up, and so reveals its name to a server
             return any("@" in word for word in (*operands, *options))
+        case "xxd":  # after its first file, even an option is the file to write
+            return bool(operands) and argv[-1].startswith("-") and argv[-1] != "-"
         case "date":  # it sets the clock
             return any(not word.startswith("+") for word in operands)
     return False
