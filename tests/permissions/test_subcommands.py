@@ -217,6 +217,30 @@ class PlainRepository(WorkspaceTestCase):
         (self.folder / ".git/objects/info/alternates").write_text("/x/objects\n", "utf-8")
         self.assertFalse(is_plain_repository(str(self.folder)))
 
+    def test_a_repository_whose_index_names_what_is_outside_the_work_tree_is_not(self) -> None:
+        (self.folder / "aa").mkdir()
+        (self.folder / "aa" / "x").write_text("x\n", "utf-8")
+        self.git("add", ".")
+        self.git("update-index", "--add", "--cacheinfo", f"100644,{'0' * 39}1,b")
+        self.git("update-index", "--skip-worktree", "b")
+        index = self.folder / ".git" / "index"
+        plain = index.read_bytes()
+        self.assertTrue(is_plain_repository(str(self.folder)))
+        for name in (b"../x", b"/a/x", b"a/.."):
+            with self.subTest(name=name):
+                index.write_bytes(plain.replace(b"aa/x", name))
+                self.assertFalse(is_plain_repository(str(self.folder)))
+        index.write_bytes(plain)
+        self.git("update-index", "--index-version", "4")
+        self.assertFalse(is_plain_repository(str(self.folder)), "its names are compressed")
+        index.write_bytes(plain)
+        shutil.rmtree(self.folder / "aa")
+        (self.folder / "aa").symlink_to(self.outside)
+        self.assertFalse(is_plain_repository(str(self.folder)), "git grep follows the link")
+        index.unlink()
+        for command in ("git blame aa/outside.txt", "git check-attr -a aa/x"):
+            self.assertEqual(outcome(PermissionGate(cwd=str(self.folder)), command, str(self.folder)), "ask")
+
     def test_a_repository_with_another_inside_of_it_or_behind_it_is_not(self) -> None:
         inner = self.folder / "inner"
         self.git("init", "-q", str(inner))

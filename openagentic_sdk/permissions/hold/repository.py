@@ -17,7 +17,8 @@ MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode of an index entry for a nested repository, which `git status` enters (gitformat-index).
 _GITLINK = b"\0\0\xe0\0"
 # A partial clone requests each missing object from its remote, even one that only the command names.
-_FETCHES = regex(r"^[ \t]*(?:promisor|partialclone)", re.I | re.M)
+# Another object format has another form of the index.
+_FETCHES = regex(r"^[ \t]*(?:promisor|partialclone|objectformat)", re.I | re.M)
 # The most files of a repository that are searched for links.
 _MOST_FILES = 20_000
 
@@ -54,7 +55,7 @@ def _is_plain(git_path: str) -> bool:
             index = read_regular(os.path.join(git_path, "index"), MAX_INDEX_BYTES)
     except (OSError, ValueError):
         return False
-    if _GITLINK in index or _leads_elsewhere(git_path):
+    if _GITLINK in index or _leads_elsewhere(git_path) or _names_outside(index, os.path.dirname(git_path)):
         return False
     settings = read_config(os.path.join(git_path, "config"))
     return settings is not None and not settings.dropped and not _FETCHES.search(settings.harmless_text)
@@ -64,9 +65,30 @@ def _leads_elsewhere(git_path: str) -> bool:
     """Whether a file of the repository may be another one, whose content git prints: a link, or an object elsewhere."""
     count = 0
     for place, folders, files in walk(git_path):
-        count += len(files)
+        count += len(folders) + len(files)
         if count > _MOST_FILES or "alternates" in files:
             return True
         if any(os.path.islink(os.path.join(place, name)) for name in (*folders, *files)):
             return True
     return False
+
+
+def _names_outside(index: bytes, place: str) -> bool:
+    """Whether an index may name a path outside the work tree or behind a link, which `git diff` or `git grep` reads."""
+    if not index:
+        return False
+    if index[:4] != b"DIRC" or index[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
+        return True
+    at, folders = 12, set[bytes]()
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        # 60 bytes, the flags, perhaps more flags, the name, and up to eight NUL bytes (gitformat-index).
+        start = at + (64 if int.from_bytes(index[at + 60 : at + 61], "big") & 0x40 else 62)
+        end = index.find(b"\0", start)
+        folder, _, name = index[start:end].rpartition(b"/")
+        if end < 0 or name == b".." or index[start : start + 1] == b"/" or b".." in folder.split(b"/"):
+            return True
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition(b"/")[0]
+        at += ((end - at) // 8 + 1) * 8
+    return any(os.path.islink(os.path.join(os.fsencode(place), folder)) for folder in folders)
