@@ -316,7 +316,7 @@ class Rates(_SetLimits):
         """Limit the rates of a key; None means no limit. Raises `OptionsError`."""
         for limit in (requests_per_minute, tokens_per_minute):
             if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
-                raise OptionsError(f"a rate is a number above 0, or None, not {limit!r:.100}")
+                raise OptionsError(f"a rate must be a number above 0 and below 1e12, or None, not {limit!r:.100}")
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))

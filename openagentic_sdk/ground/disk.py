@@ -288,7 +288,7 @@ def _can_open_two() -> bool:
 
 
 def _remove_by_path(top: str) -> None:
-    """Delete a tree as far as possible with one open file at a time."""
+    """Delete as much of a tree as possible, with one open file at a time."""
     folders = list[str]()
     for folder, inner, names in walk(top):
         folders.append(folder)

@@ -1,4 +1,4 @@
-"""Pass what a run stores or shows to followers in this process and to trace collectors."""
+"""Pass a run's events, stored or only shown, on to followers in this process and to trace collectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..kernel.part import Part
 
 
 class Publishing(Part):
-    """Passes a run's events on, with the id of its session, as soon as they are stored."""
+    """A part that passes on a run's events, with its session id, as soon as they are stored or shown."""
 
     def __init__(self, run: Run, tell: Callable[[str, Sequence[Event]], None]) -> None:
         super().__init__(run)

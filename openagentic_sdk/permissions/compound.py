@@ -427,7 +427,7 @@ class _CompoundReader:
         self.at = operator.end()
 
     def substituted(self, word: str, program: str) -> str:
-        """Replace the variables in a word by their values."""
+        """Replace the variables in a word with their values, and command substitutions with stand-ins."""
         if "$" not in word:
             return word
         parts: list[str] = []

@@ -79,7 +79,7 @@ _TRYING_MODES: frozenset[str] = frozenset({"default", "acceptEdits", "plan"})
 def is_left_open(facts: Facts) -> bool:
     """Whether only the lack of a rule keeps a call from running: no rule, hook or protected path requires a question.
 
-    In mode `plan`, a call that would not be denied in `default` also counts as open.
+    In mode `plan`, the verdicts of `default` count, and a call that they allow is open, too.
     """
     if facts.mode not in _TRYING_MODES or facts.context.hook_permission is not None:
         return False

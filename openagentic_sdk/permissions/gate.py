@@ -360,7 +360,7 @@ class PermissionGate(WithAdvice):
         tried: ApprovalResult,
         shown: Mapping[str, Any],
     ) -> ApprovalResult:
-        """Ask a person whether to keep the effects of a call on a copy; `shown` is how the question describes them."""
+        """Ask a person whether to keep the effects that a call had on a copy; `shown` is how the question describes them."""
         facts = self._facts(tool_name, tool_input, read_context(context))
         prompt, open_result = "Keep what {} changed?", replace(tried, allowed=False)
         answer = await ask_person(facts, open_result, self._people(), prompt, shown)

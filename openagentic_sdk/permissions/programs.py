@@ -158,7 +158,7 @@ def _unknown_hazard(argv: Sequence[str], rule_words: int) -> str | None:
 
 
 def is_known(argv: Sequence[str]) -> bool:
-    """Whether a table describes the effect of further words on the program."""
+    """Whether any table describes the program, and so what its further arguments mean."""
     names = {base_name(argv[0]), program_of(argv[0])}
     tables = (
         OPTIONS,

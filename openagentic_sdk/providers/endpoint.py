@@ -179,7 +179,7 @@ class EndpointProvider(ABC):
 
     @property
     def http(self) -> HttpTransport:
-        """The connections of this provider, to share with another one."""
+        """The transport of this provider, whose pooled connections another provider may share."""
         return self._wire.http
 
     def with_settings(self, **changes: Any) -> Self:

@@ -59,7 +59,9 @@ class KeySource:
             value = await call(self._source, "api_key")
             token = self._token = value if isinstance(value, Token) else Token(value)
         if not isinstance(token.value, str) or not token.value.strip():
-            raise OptionsError(f"the callable of api_key returned {type(token.value).__name__} instead of a key")
+            raise OptionsError(
+                f"api_key's callable must return non-blank text; it returned {type(token.value).__name__}"
+            )
         return token.value.strip()
 
 

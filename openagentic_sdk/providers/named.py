@@ -140,7 +140,7 @@ def split_model(word: Any) -> tuple[str | None, Any]:
 
 
 def find_model(word: str, here: Provider | None = None, api_key: ApiKey | None = None) -> tuple[Provider | None, str]:
-    """Find the provider and the model that a word names; the provider is `here` if the word names that one or none.
+    """Find the provider and the model that a word names; the provider is `here` if the word names it or none.
 
     `api_key` is the key of the other provider. Raises the same errors as `find_provider`.
     """

@@ -82,7 +82,7 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 class FrameReader:
-    """A parser of a client's bytes into messages. After a close or an error, nothing more is read."""
+    """A parser that turns a client's bytes into messages. After a close or an error, it reads nothing more."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_first_bytes: int = MAX_FIRST_BYTES) -> None:
         self._max_bytes, self._later_max_bytes = min(max_bytes, max_first_bytes), max_bytes

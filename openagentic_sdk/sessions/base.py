@@ -122,7 +122,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return min(owners, default=(0.0, session_id))[1]  # copies have the event, too
 
     def take_over(self, session_id: str) -> SessionWriter:
-        """Become the writer although the holder, which hangs, is alive: from now on its appends raise `LeaseLostError`.
+        """Become the writer although the holder is alive but hangs: from now on, its appends raise `LeaseLostError`.
 
         A store whose lock belongs to the operating system cannot do this and refuses like `open_writer`.
         """

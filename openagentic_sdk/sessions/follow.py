@@ -271,7 +271,7 @@ class Feed:
             self.tell()
 
     def add(self, events: Sequence[Event]) -> None:
-        """Add events just stored or shown; known ones are ignored."""
+        """Add events that were just stored or shown; ignore those already added."""
         is_new = False
         for event in events:
             if event.seq is None:

@@ -325,7 +325,7 @@ class FileSessionStore(ListedFiles):
             # Prevents changes of files beside the log from reaching another session with this name.
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(path_in(folder, LOG_NAME))):
-                    raise SessionLockedError(session_id, "a process that replaced its log: try again")
+                    raise SessionLockedError(session_id, "a process that replaced its log")
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
         # After closing the log: network file systems keep a file that is open, and the folder around it.

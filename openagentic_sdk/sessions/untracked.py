@@ -17,7 +17,7 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 def untrack(values: Iterable[Any]) -> None:
-    """Exclude these values, which are JSON or value classes of this package, with everything that they contain."""
+    """Exclude JSON values or value objects of this package, and everything in them, from garbage collection."""
     forget, waiting = _forget(), list(values)
     while waiting and forget is not None:
         value = waiting.pop()

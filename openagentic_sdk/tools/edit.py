@@ -155,7 +155,7 @@ def _changes(input: Mapping[str, Any]) -> list[_Replacement]:
             raise ValueError("an edit needs `old` (the exact text to replace) and `new` (the text to put there)")
         if old == "":
             raise ValueError(
-                "`old` is empty: to add text, replace a line by itself and the new text; to create a file use Write"
+                "`old` is empty: to add text, replace a line with that line and the new text; to create a file, use Write"
             )
         if old == new:
             raise ValueError("`old` and `new` are the same: nothing would change")

@@ -130,7 +130,7 @@ class SkillDeactivateTool(Tool):
 
 
 def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
-    """The active skill with this declared name, otherwise with this folder's name or qualified id."""
+    """Find the active skill by declared name, else by folder name or qualified id. Raises `SkillNotFoundError`."""
     key = name_key(name)
     for skill in active:
         if name_key(skill.name) == key:

@@ -154,7 +154,7 @@ def _on_stderr(line: str) -> None:
 
 
 def test(args: argparse.Namespace, here: Here) -> int:
-    """Test servers; exit code 1 if a named one, or any that may start, does not answer."""
+    """Test servers; return 1 if a named one or one that may start does not answer, or if an entry is unusable."""
     servers = [here.find(name) for name in args.names] or [
         one for one in here.configured().found if one.state != "disabled"
     ]

@@ -187,7 +187,7 @@ class _ExpressionReader:
                 self.take()
                 high = self._class_member()
                 if callable(low) or callable(high) or low > high:
-                    raise ValueError("a range in a class is not in ascending order")
+                    raise ValueError("a range in a class must consist of two characters in ascending order")
                 ranges.append((low, high))
             elif callable(low):
                 kinds.append(low)

@@ -710,7 +710,7 @@ class _TypeReader:
             inner_value = read_inner(value, path)
             for name, limit in limits if type(inner_value) is not type(value) else ():
                 if inner_value is not None and not _call_constructor(path, _LIMITS[name][1], inner_value, limit):
-                    raise _Misfit(path, f"must be {name} {limit}, not {shown(value)}")
+                    raise _Misfit(path, f"must satisfy {name}={limit}, but is {shown(value)}")
             for test in tests:
                 if not _call_constructor(path, test, inner_value):
                     raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")

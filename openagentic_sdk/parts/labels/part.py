@@ -40,7 +40,7 @@ _NAMED_SOURCES = "files and commands that a prompt names"
 
 
 class Labels(Part):
-    """Labels the results of a run and objects to its calls. `is_trusted` is true if the project's files are trusted.
+    """A part that labels a run's results and objects to its calls. `is_trusted` is true if the project's files are trusted.
 
     `has_guidance` is true if the model also reads texts of the project or its user: memory, skills, commands, agents.
     """

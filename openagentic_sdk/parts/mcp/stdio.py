@@ -1,6 +1,6 @@
-"""A server that runs as our child process: its pipes are on the event loop, the helper supervises its processes.
+"""A server that runs as our child process: its pipes are on the event loop, and a helper supervises its processes.
 
-It is the same helper that runs shell commands (`tools.shell.helper`): whatever the program starts ends with it, and all of
+It is the helper that runs shell commands (`tools.shell.helper`): whatever the program starts ends with it, and all of
 it ends if this process dies, even by `kill -9`. Standard error is always drained, and its end is kept for messages.
 """
 

@@ -149,7 +149,7 @@ def _both(own: Any, more: Any) -> Any:
 
 
 def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
-    """Read a JSON file below a real folder. If it cannot be read, add a finding and return None.
+    """Read a JSON file that is really inside `boundary`. If it cannot be read, add a finding and return None.
 
     Without `problems`, raise `OptionsError` instead.
     """

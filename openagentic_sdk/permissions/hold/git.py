@@ -1,4 +1,4 @@
-"""Files in git's storage: no mount hides them, so commands that could print them are recognized by their words."""
+"""Files in git's storage: mounts cannot hide them, so commands that could print them are recognized by their words."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class GeminiProvider(EndpointProvider):
         return {"x-goog-api-key": key}
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """Mark calls as foreign: a call that another model made has no signature, and newer models refuse it."""
+        """Like the base class, or `UNSIGNED` if a call without a signature, which another model made, was refused."""
         if error.status == 400 and _UNSIGNED.search(f"{error} {error.body}"):
             return UNSIGNED
         return super().control_for(error)

@@ -87,5 +87,5 @@ def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provide
 
 
 def is_shown(event: StreamEvent) -> bool:
-    """Whether the caller has seen part of an answer, which then cannot be requested again unnoticed."""
+    """Whether this event shows the caller part of an answer, which then cannot be requested again unnoticed."""
     return isinstance(event, TextDelta | ReasoningPiece | ToolCallReady | Done)

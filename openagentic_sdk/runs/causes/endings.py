@@ -1,4 +1,4 @@
-"""Causes by how a run ended: the table of all causes, and those from outside the run."""
+"""Diagnose a run by how it ended: the table of all causes, and the causes that are not calls, answers or limits."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def blocked(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def guardrail(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A guardrail that tripped."""
+    """The guardrail that tripped; None if none did."""
     notice = next((e for e in run.of(SystemNotice) if e.code == "guardrail.tripped"), None)
     return None if notice is None else CauseInRun("guardrail", notice, notice.message)
 

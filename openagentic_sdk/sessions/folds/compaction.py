@@ -261,7 +261,7 @@ def compacted_event(
 
 
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
-    """The messages as text of at most `max_bytes` as JSON: the oldest outputs are truncated first, then parts dropped."""
+    """The messages as text, at most `max_bytes` as JSON: the oldest outputs are truncated first, then parts dropped."""
     parts = [_SummaryPart(*_as_text(message)) for message in messages]
     total = sum(part.bytes for part in parts)
     for limit in _OUTPUT_CHARS:

@@ -76,7 +76,7 @@ class RewritingFiles(SessionStore):
                 self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Remove the remains of crashes and damage: files that are not part of the session, and the contents of files about
+        """Remove what crashes and damage left: files that are not part of the session, and the contents of files about
         lost events, which may contain parts of any line.
         """
         sessions = self.root_dir / "sessions"

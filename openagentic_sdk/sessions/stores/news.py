@@ -37,7 +37,7 @@ class NewsSource(Protocol):
     """The interface of a store to its followers. Each call may raise `SessionError`."""
 
     def listen(self, channel: str) -> Listener | None:
-        """Listen to notifications on `channel`; None if the server cannot notify."""
+        """Listen for notifications on `channel`; None if the server cannot notify."""
 
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
         """Ask the writers of these sessions to notify `channel` for this time."""

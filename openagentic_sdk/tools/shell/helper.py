@@ -547,7 +547,7 @@ class Seed:
 
 
 class _Captured(Seed):
-    """A seed whose output and last folder come to this process."""
+    """A seed that sends its output and its final working folder to this process."""
 
     def __init__(self, home: str) -> None:
         out_r, out_w = _wide_pipe()

@@ -487,7 +487,7 @@ def _filter_for_bwrap(families: tuple[int, ...], closed: object) -> list[str]:
 
 
 def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
-    """The filter in the kernel's format; None for an unknown architecture: no closed program runs there."""
+    """The filter in the kernel's format; None for an unknown architecture. Raises `OSError` there if `closed` is true."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         if closed:

@@ -408,7 +408,7 @@ def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
 
 
 def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Create folders for the writes to each root, as overlays `(root, upper, work)`; they are removed with the stack."""
+    """Create folders for the writes to each root, as overlays `(root, upper, work)`; the stack removes them."""
     import tempfile
 
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-effects-"))

@@ -34,7 +34,7 @@ _ALIASES = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "latin1": "
 
 @frozen
 class PageText:
-    """A body as text. `is_cut` is true if it was too long to be read completely."""
+    """A response body as text. `is_cut` is true if it was too long to be read completely."""
 
     content_type: str
     charset: str

@@ -1,7 +1,7 @@
-"""HTTP with one checked address on behalf of a host.
+"""HTTP exchanges with a host at one of its addresses, all of which were checked beforehand.
 
-No proxy from the environment is used and nothing is looked up: the address is an argument. The whole exchange has one
-deadline, the body a size limit, and a signal that ends it from another thread.
+No proxy from the environment is used and nothing is looked up: the addresses are arguments. The whole exchange has one
+deadline, its body has a size limit, and a signal can end it from another thread.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ ReadLine = Callable[[], Awaitable[str | None]]
 
 
 class LoopbackBrowser:
-    """Sends the person to a login and listens for the browser's callback.
+    """A login in a browser on this machine: sends the person there and listens for the callback.
 
     `tell` shows the person a line. `open_url` opens a browser (None: the person opens it). `paste`, if given, reads the
     address where a browser on another machine ended up.

@@ -98,7 +98,7 @@ def resource_urls(server_url: str, metadata_url: str | None) -> list[str]:
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     """Read a server's metadata.
 
-    Raises `McpAuthError` if it describes another server, because this one could then obtain that server's token.
+    Raises `McpAuthError` if it names no issuer, or describes another server: this one could obtain its token.
     """
     resource = document.get("resource")
     resource_url = read_address(resource, "resource in the server's metadata")

@@ -47,7 +47,7 @@ class DefinitionsFold(Fold):
         return introduced is not None and self.approved.get(tool, 0) > introduced
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """The listings under which open calls were made."""
+        """The `seq` of each listing under which an open call was made."""
         uses = (record.use for call_id, record in view.calls.items() if call_id in cut.open_call_ids)
         return [seq for use in uses for seq, _ in _before(self.listed.get(use.name, ()), use.seq)]
 
