@@ -413,6 +413,6 @@ def _entry(scope: CostScope, pattern: str, window: Window, table: Any, path: Pat
     entry = LimitEntry(scope, pattern, window, table)
     where = f"[{entry.table}] in {str(path)!r}"
     if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
-        raise OptionsError(f"{where} must set {' or '.join(_CHECKS)}, and nothing else")
+        raise OptionsError(f"{where} must set {' or '.join(_CHECKS)}, or both, and nothing else")
     check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
     return entry

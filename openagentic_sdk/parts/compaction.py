@@ -176,7 +176,7 @@ class Compaction(Part):
             )
             return await self._ask(request, messages, ())
         except ProviderError as error:
-            text = f"the model returned no summary, so one was created without it: {error}"
+            text = f"the model returned no summary, so one was created without the model: {error}"
             await self.run.record(SystemNotice("compaction.fallback", text))
             return None
 

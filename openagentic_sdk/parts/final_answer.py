@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ..errors import OptionsError, StructuredOutputError, ToolInputError
 from ..events import Event, Result, ToolResult, UserMessage
 from ..ground.frozen import frozen
+from ..ground.words import plural
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
 from ..kernel.part import IncomingPrompt, Part
@@ -89,7 +90,9 @@ class Repairs:
     def count_one(self, verdict: str, reason: str) -> None:
         """Count an answer that the model must repair. Raises `StructuredOutputError` above the limit."""
         if self.count >= self._most:
-            raise StructuredOutputError(f"the final answer {verdict} after {self.count} repair turns: {reason}")
+            raise StructuredOutputError(
+                f"the final answer {verdict} after {plural(self.count, 'repair turn')}: {reason}"
+            )
         self.count += 1
 
     async def send_back(self, prompt: str, verdict: str, reason: str) -> None:

@@ -29,6 +29,7 @@ from ..events import (
 from ..ground.frozen import changed, frozen
 from ..ground.text import visible, visible_lines
 from ..ground.threads import run_in_thread
+from ..ground.words import plural
 from ..kernel.agent import Run
 from ..kernel.gate import ApprovalResult, CallContext
 from ..kernel.part import Part
@@ -254,9 +255,8 @@ class _TriedCall(BareTool):
             return _TrialVerdict("drop", "it was tried on a copy, and mode plan discards its changes")
         size_bytes = sum(change.size_bytes for change in tried.changes)
         if len(tried.changes) > MAX_EFFECTS or size_bytes > MAX_CHANGED_BYTES:
-            return _TrialVerdict(
-                "before", f"it changes {len(tried.changes)} files and {size_bytes:,} bytes, too many to be evaluated"
-            )
+            size = f"{plural(len(tried.changes), 'file')} and {plural(size_bytes, 'byte')}"
+            return _TrialVerdict("before", f"it changes {size}, too many to be evaluated")
         verdicts = []
         for change in tried.changes:
             if change.problem is not None:

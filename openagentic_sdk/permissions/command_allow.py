@@ -262,9 +262,7 @@ class _JudgedCommand:
         # A rule names the beginning of a command; what follows is the model's choice, and only a sandbox limits its
         # effect.
         if not self.subject.workspace.confined and not is_known(argv) and len(argv) > rule_words:
-            return (
-                f"no sandbox confines it, and the effect of further words on {argv[0]} is unknown: allow the whole line"
-            )
+            return f"no sandbox confines it, and what the further arguments of {argv[0]} do is unknown: allow the whole line"
         protected = self.reaches_protected(rule_words)
         if protected is not None:
             return protected

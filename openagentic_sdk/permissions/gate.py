@@ -100,8 +100,8 @@ def _require_question(answerer: UserAnswerer) -> None:
         inspect.signature(answerer).bind(None)
     except TypeError as error:
         raise OptionsError(
-            f"PermissionGate: interactive_approver is called with the question alone ({error}): a function of (tool_name, "
-            "tool_input, context) is an `approver`"
+            f"PermissionGate: interactive_approver is called with the question alone ({error}): pass a function of "
+            "(tool_name, tool_input, context) as `approver`"
         ) from error
     except ValueError:  # a callable in C may not reveal its parameters
         return

@@ -566,8 +566,7 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
         )
     if report.stubborn:
         notes.append(
-            f"{_count(report.stubborn)} of the command could not be ended: they belong to another user, or are stuck in "
-            "the kernel"
+            f"{_count(report.stubborn)} of the command could not be ended (owned by another user, or stuck in the kernel)"
         )
     return notes
 

@@ -134,7 +134,9 @@ class FunctionTool(Tool, Generic[P, R]):
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError) as error:
-            raise OptionsError(f"tool {self.name}: {error}: wrap it in a function") from error
+            raise OptionsError(
+                f"the parameters of tool {self.name} cannot be read ({error}): wrap it in a function"
+            ) from error
         if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
             raise OptionsError(f"tool {self.name} yields its result in pieces: collect them in a list and return that")
         hints = hints_of(plain)

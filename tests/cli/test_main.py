@@ -536,7 +536,7 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "rename", forked, "Tea\x1b[2J time")[0], OK)
         self.assertEqual(self.command("sessions", "tag", forked, "hot", "green"), (OK, "hot, green\n", ""))
         self.assertEqual(self.command("sessions", "tag", forked, "^hot"), (OK, "green\n", ""))
-        self.assertIn("turns to undo, not 0", self.command("sessions", "rewind", forked, "--turns", "0")[2])
+        self.assertIn("to undo, not 0", self.command("sessions", "rewind", forked, "--turns", "0")[2])
         self.assertEqual(self.command("sessions", "rewind", forked)[0], OK)
         row = json.loads(self.command("sessions", "list", "--json", "time")[1])
         self.assertEqual((row["id"], row["tags"]), (forked, ["green"]))

@@ -217,7 +217,7 @@ class BoundsTest(unittest.TestCase):
         chain = "f0 = lambda y: y\n" + "".join(f"f{n} = lambda y: f{n - 1}(y)\n" for n in range(1, most + 1))
         repeated = f"for i in range({2 * most}):\n    f0(i)\n"
         self.assertEqual(Played(f"{chain}{repeated}print(f{most - 1}(1))").texts, ["1"])
-        self.assertRegex(str(Played(f"{chain}print(f{most}(1))").error), f"nests at most {most} calls")
+        self.assertRegex(str(Played(f"{chain}print(f{most}(1))").error), f"nested at most {most} deep")
 
     def test_an_error_of_the_language_itself_reveals_no_value(self) -> None:
         for code in ("m * 1000000", "f'{1:{m}}'", "[a for a, b in [[m]]]", "m.nothing()", "nothing(m)", "sorted(m, m)"):

@@ -370,7 +370,7 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
 
         result = await run(prompt="hi", options=options_for([ECHO, "Done."], parts=[part_with(see_result=see_result)]))
         self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"))
-        self.assertIn("stop_reason must be end, budget, interrupted, not 'because'", result.error_message)
+        self.assertIn("stop_reason must be one of end, budget, interrupted, not 'because'", result.error_message)
 
     async def test_at_the_end_it_is_too_late_to_end_a_run(self):
         def stop(self, stop_reason):

@@ -53,7 +53,9 @@ class Callbacks(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await PermissionGate().answer(question), "")
 
     def test_a_function_that_takes_a_call_is_pointed_to_approver(self):
-        with self.assertRaisesRegex(OptionsError, "called with the question alone .* is an `approver`"):
+        with self.assertRaisesRegex(
+            OptionsError, "called with the question alone .*: pass a function of .* as `approver`"
+        ):
             PermissionGate(interactive_approver=lambda tool_name, tool_input, context: True)
 
 

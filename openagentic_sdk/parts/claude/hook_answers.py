@@ -52,8 +52,8 @@ def decision_of(point: str, code: int, out: str, err: str, command: str = "the h
         return _forbidden(point, out, err)
     if code == 0 or read_object(out) is not None:
         return answer_of(point, out)
-    how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-    raise RuntimeError(f"{command!r}: {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    raise RuntimeError(f"{command!r} {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
 
 
 def answer_of(point: str, text: str) -> HookDecision | None:

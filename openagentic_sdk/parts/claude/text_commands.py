@@ -28,8 +28,8 @@ from ...skills.text_commands import Draft
 
 _SHELL = "Bash"
 _MAX_ERROR_CHARS = 500
-CUT_SHORT = "the run was interrupted while it was running: it may have taken effect in part"
-UNKNOWN = "the process died while it was running: it may or may not have run, so it is not run again"
+CUT_SHORT = "the run was interrupted while the command was running; it may have taken effect in part"
+UNKNOWN = "the process died before it was recorded; the command may or may not have run, so it is not run again"
 
 
 async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
@@ -56,7 +56,7 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
     if command_id in ends:
         known_end = ends[command_id]
         return known_end or TextCommandFinished(
-            command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}"
+            command_id, outcome="error", error_message=f"has no known end ({UNKNOWN})"
         )
     call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
     if isinstance(call, str):
@@ -66,7 +66,7 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
     try:
         result = await execute(run, call)
     except asyncio.CancelledError:
-        end = TextCommandFinished(command_id, outcome="cancelled", error_message=f"has no known end: {CUT_SHORT}")
+        end = TextCommandFinished(command_id, outcome="cancelled", error_message=f"has no known end ({CUT_SHORT})")
         ended, _ = await settled(run.record(end))
         ended.exception()
         raise

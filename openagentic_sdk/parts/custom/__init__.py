@@ -90,7 +90,9 @@ class EndRun(Exception):
     def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)
         if stop_reason not in get_args(EndReason):
-            raise OptionsError(f"EndRun: stop_reason must be {', '.join(get_args(EndReason))}, not {stop_reason!r}")
+            raise OptionsError(
+                f"EndRun: stop_reason must be one of {', '.join(get_args(EndReason))}, not {stop_reason!r}"
+            )
         self.stop_reason: StopReason = stop_reason
 
 

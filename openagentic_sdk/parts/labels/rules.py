@@ -82,7 +82,7 @@ def read_label_rules(spec: str | Sequence[str], source: str = "options.labels") 
             rules += read_label_rules(PRESETS[text], source)
         else:
             example = "'ask(untrusted): send_money' or 'deny(secret -> outside): *'"
-            problem = f"a rule on labels is one of {', '.join(PRESETS)} and {PLAN}, or like {example}"
+            problem = f"a rule on labels must be one of {', '.join((*PRESETS, PLAN))}, or like {example}"
             raise PermissionRuleError(text, problem, source)
     return tuple(rules)
 

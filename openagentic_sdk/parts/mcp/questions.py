@@ -164,14 +164,16 @@ class _Field:
 
     def bounds(self) -> str:
         """The permitted range in words; empty if there are no limits."""
-        for of, least, most, words in (
-            ("Items", 0, "any number", "choose {} to {}"),
-            ("imum", None, None, "it must be from {} to {}"),
-            ("Length", 0, "any number of", "it must have {} to {} letters"),
+        for of, least, words, between in (
+            ("Items", 0, "choose ", ""),
+            ("imum", None, "it must be ", "from "),
+            ("Length", 0, "its number of characters must be ", "from "),
         ):
-            low, high = self.schema.get(f"min{of}", least), self.schema.get(f"max{of}", most)
-            if low != least or high != most:
-                return clean_text(words.format(low, high), 200)
+            low, high = self.schema.get(f"min{of}", least), self.schema.get(f"max{of}")
+            if low != least and high is not None:
+                return clean_text(f"{words}{between}{low} to {high}", 200)
+            if low != least or high is not None:
+                return clean_text(f"{words}{f'at most {high}' if low == least else f'at least {low}'}", 200)
         return ""
 
     @property

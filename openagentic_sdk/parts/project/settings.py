@@ -172,7 +172,7 @@ def read_settings_file(path: str) -> Settings:
     codes = ("settings-unreadable", INACCESSIBLE)
     broken = next((note for note in settings.diagnostics if note.code in codes), None)
     if broken is not None:
-        raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message}")
+        raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message.partition(': ')[2]}")
     return settings
 
 

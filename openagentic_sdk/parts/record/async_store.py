@@ -110,7 +110,7 @@ class AsyncStore:
     async def compact_session(self, session_id: str, compaction_state: str | Mapping[str, Any]) -> None:
         text = compaction_state.get("summary") if isinstance(compaction_state, Mapping) else compaction_state
         if not isinstance(text, str) or not text.strip():
-            raise InvalidEventError(f"a compaction needs a summary, a string that is not empty, not {text!r:.100}")
+            raise InvalidEventError(f"a compaction's summary must be text that is not blank, not {text!r:.100}")
         summary = text
 
         def compact() -> None:

@@ -30,6 +30,7 @@ from ...events import (
 )
 from ...ground.disk import read_regular
 from ...ground.frozen import frozen
+from ...ground.words import plural
 from ...serialization import loads_json
 from ...sessions.base import SessionStore, stamp_events
 from ...sessions.core import new_session_id
@@ -142,7 +143,7 @@ def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
     """Read the session in a transcript file. Raises `StorageError` if it cannot be read or has no conversation."""
     session = parse_claude_transcript(_read_transcript(path))
     if not session.events:
-        raise StorageError(f"transcript {path} contains no conversation: {session.unreadable} of its lines are damaged")
+        raise StorageError(f"transcript {path} contains no conversation ({plural(session.unreadable, 'damaged line')})")
     return session
 
 

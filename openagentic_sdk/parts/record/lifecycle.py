@@ -39,6 +39,7 @@ from ...events import (
 )
 from ...ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number, or_none
 from ...ground.frozen import frozen
+from ...ground.words import plural
 from ...sessions.authority import Authority, KeyedDigests
 from ...sessions.base import SessionStore, require_store, whole_id, windows_from_end
 from ...sessions.core import check_expected_seq, new_session_id
@@ -281,7 +282,7 @@ def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = N
     if to_seq is None:
         prompts = _prompts(standing_events(store.iter_events(session_id)))
         if turns is None or not 1 <= turns <= len(prompts):
-            raise OptionsError(f"session {session_id!r} has {len(prompts)} turns to undo, not {turns}")
+            raise OptionsError(f"session {session_id!r} has {plural(len(prompts), 'turn')} to undo, not {turns}")
         to_seq = (prompts[-turns].seq or 1) - 1
     last_seq = store.last_seq(session_id)
     if not 0 <= to_seq <= last_seq:

@@ -43,6 +43,7 @@ from ...events import (
 from ...ground.disk import SystemDisk
 from ...ground.frozen import frozen
 from ...ground.system import BINARY, NO_FOLLOW
+from ...ground.words import plural
 from ...providers.wrappers.abilities import MEDIA_KINDS
 from ...sessions.authority import Authority, with_mac
 from ...sessions.base import DIGEST_WITHIN, Remains, SessionStore
@@ -238,7 +239,8 @@ class _Witnesses:
             for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
                 if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
                     ended, had = map(int, losing.groups())
-                    what = f"the log ended after event {ended} when a writer opened it, and had contained {had} events"
+                    had_events = plural(had, "event")
+                    what = f"the log ended after event {ended} when a writer opened it, and had contained {had_events}"
                     notes.append(f"{witness}: {what}; {_CUT}")
             if unnamed := len(self.blobs - self.named_blobs):
                 belong = "blob belongs" if unnamed == 1 else "blobs belong"
@@ -263,9 +265,8 @@ class _Witnesses:
             if place.seq > report.events:
                 # A single event torn by a crash is reported together with the torn line.
                 if place.seq > report.events + 1 or report.good_bytes == report.size:
-                    detail = (
-                        f"it records {place.seq} events up to byte {place.offset}, and {end}: the log's end was cut off"
-                    )
+                    claim = f"it records {plural(place.seq, 'event')} up to byte {place.offset}"
+                    detail = f"{claim}, and {end}: the log's end was cut off"
                     yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
             elif place.offset == report.size + 1 and _prefix_crc(fd, report.size, b"\n") == place.crc:
                 todo = "nothing needs to be done: the next run writes it"
@@ -276,7 +277,7 @@ class _Witnesses:
                 detail = f"it was created from a log that differs from this one before event {place.seq}"
                 yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
         if self.blobs and not report.events:
-            detail = f"there are {len(self.blobs)} stored outputs, and no event in the log"
+            detail = f"found {plural(len(self.blobs), 'stored output')}, and no event in the log"
             yield Problem("witness", 1, 0, _CUT, detail=detail, witness="blobs")
 
     def _calls(self, report: SessionReport) -> Iterator[Problem]:
@@ -292,7 +293,7 @@ class _Witnesses:
 def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
     """The report on a session whose log is missing."""
     summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
-    claim = f"it records {summary.position.seq} events" if summary else "it describes a session"
+    claim = f"it records {plural(summary.position.seq, 'event')}" if summary else "it describes a session"
     detail = f"{claim}, and the log is missing: {LOG_NAME} was removed"
     todo = "restore the log from a copy: nothing here can be continued"
     witness = SUMMARY_NAME if summary else META_NAME
@@ -314,9 +315,9 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
         if error.change == "line ends":
             todo = "undoes that in a new session"
         else:
-            intact = f"the {good.seq} events before it" if good.seq else "none of the log"
+            intact = f"the {plural(good.seq, 'event')} before it" if good.seq else "none of the log"
             todo = f"makes a new session from what is intact: {intact}"
-            todo += f", and with --keep-behind {behind} events after it as records" if behind else ""
+            todo += f", and with --keep-behind {plural(behind, 'event')} after it as records" if behind else ""
         todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
         problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
     size = disk.fstat(fd).st_size

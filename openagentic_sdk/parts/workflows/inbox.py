@@ -123,7 +123,7 @@ def deliver(
 
     stored_events = _when_free(partial(_deliver_once, store, session_id, event, Seal(key_file)))
     about = "" if masked == plain else "; a secret in its payload was masked, and the workflow receives the masked text"
-    notice = SystemNotice(ARRIVED, f"the event {name!r} came{about}", {"event": name})
+    notice = SystemNotice(ARRIVED, f"the event {name!r} arrived{about}", {"event": name})
     with suppress(SessionNotFoundError):
         # A fleet parks the outermost workflow, which continues those inside it.
         for above in with_ancestors(store, session_id):

@@ -274,7 +274,9 @@ class WorkflowPart(PackagePart):
         wakes_at += await off_loop(True, self._children_wake_at)
         steps = [step.call_id for step in unfinished]
         await self.log.record(PartState(PARKED, 1, {"wake_at": min(wakes_at, default=None), "steps": steps}))
-        raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
+        raise RunStopped(
+            "waiting", f"the workflow waits in {'step' if len(steps) == 1 else 'steps'} {', '.join(steps)}"
+        )
 
     def _children_wake_at(self) -> list[float]:
         """Read the times at which workflows inside this one continue by themselves."""

@@ -23,6 +23,7 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.frozen import mutable, values_of
+from ...ground.text import existing
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
 from ..record.lifecycle import append_signed
@@ -244,9 +245,9 @@ def retry_step(store: SessionStore, session_id: str, number: str) -> str:
         progress = WorkflowProgress.of(events := list(store.iter_events(session_id)))
         step = progress.steps.get(number)
         if step is None:
-            numbers = ", ".join(each.number for each in progress.steps.values() if each.state in _AGAIN) or "none"
+            numbers = [each.number for each in progress.steps.values() if each.state in _AGAIN]
             raise WorkflowError(
-                f"the workflow has no step {number!r:.100}: those that can be tried again are {numbers}"
+                f"the workflow has no step {number!r:.100}: {existing('steps', numbers, 'that can be retried')}"
             )
         if step.state not in _AGAIN:
             raise WorkflowError(

@@ -127,7 +127,8 @@ def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., 
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(order):
-            raise TypeError(f"{name}() takes {len(order)} arguments but {len(args)} were given")
+            most = f"{len(order)} argument{'' if len(order) == 1 else 's'}"
+            raise TypeError(f"{name}() takes {most} but {len(args)} {'was' if len(args) == 1 else 'were'} given")
         arguments = dict(zip(order, args, strict=False))
         doubled = arguments.keys() & kwargs.keys()
         if doubled:

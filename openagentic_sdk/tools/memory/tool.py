@@ -172,7 +172,9 @@ def _rename(
 ) -> str:
     (scope, name), (new_scope, new) = old, split_path(new_path)
     if new_scope != scope or not new or new.startswith(f"{name}/"):
-        raise ToolError(f"the new path of a rename must be within {ROOT}/{scope} and must not exist")
+        raise ToolError(
+            f"the new path of a rename must be within {ROOT}/{scope}, not below the old path, and must not exist"
+        )
     place = f"{ROOT}/{scope}/{new}"
     used_paths = {other: 0 for other in entries if other not in below}
     for other in below:

@@ -559,4 +559,4 @@ def _prctl(option: int, argument: int) -> None:
 def _check(result: int, what: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(f"the sandbox cannot be set up: {what}: {os.strerror(number)}")
+        raise OSError(f"the sandbox cannot be set up ({what}: {os.strerror(number)})")

@@ -389,7 +389,8 @@ class _Expressions:
         arguments = lambda_value.node.args if isinstance(lambda_value, _PlanLambda) else None
         if arguments is None or len(arguments.args) != len(args) or self._depth == MAX_LAMBDAS:
             raise ToolError(
-                f"a lambda takes positional arguments only, and nests at most {MAX_LAMBDAS} calls of lambdas"
+                "only a lambda can be called here, with one positional argument for each of its parameters, and calls of "
+                f"lambdas may be nested at most {MAX_LAMBDAS} deep"
             )
         inside = {**lambda_value.names, **dict(zip((each.arg for each in arguments.args), args, strict=True))}
         self._depth += 1

@@ -56,8 +56,12 @@ class LoopbackBrowser:
                 server = await asyncio.start_server(visit.answer, HOST, place, limit=_MAX_HEAD_BYTES)
                 break
         if server is None:
-            where = f"port {port} of {HOST} is in use" if port else f"nothing can listen at {HOST}"
-            raise McpAuthError(f"{where}: stop the program that uses it, or choose another callbackPort")
+            advice = "stop the program that uses it, or choose another callbackPort"
+            raise McpAuthError(
+                f"port {port} of {HOST} cannot be opened: {advice}"
+                if port
+                else f"no port of {HOST} can be opened: let this program listen there, and try again"
+            )
         visit.redirect_uri = f"http://{HOST}:{server.sockets[0].getsockname()[1]}{PATH}"
         try:
             yield visit

@@ -162,8 +162,8 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
     at = next((index for index, request in enumerate(rebuilt) if request.step == step), None)
     if at is None:
-        steps = f"1 to {rebuilt[-1].step}" if rebuilt else "none"
-        raise OptionsError(f"this session has no step {step}: its steps are {steps}")
+        steps = f"its steps are 1 to {rebuilt[-1].step}" if rebuilt else "it has no steps"
+        raise OptionsError(f"this session has no step {step}: {steps}")
     request, previous = rebuilt[at], rebuilt[at - 1] if at else None
     before = [event for event in events if (event.seq or 0) < request.seq]
     context = next(event for event in reversed(before) if isinstance(event, ModelContext))

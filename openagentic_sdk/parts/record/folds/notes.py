@@ -111,10 +111,15 @@ def note_of(event: Event) -> tuple[str, str] | None:
             return f"the conversation up to event {event.up_to_seq} was summarized ({on_one_line(event.method)})", "dim"
         case LogRecovered():
             if event.moved_to is None:
-                return f"the disk has lost the log's last {event.bytes} bytes, which had not been synced", "yellow"
-            return f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow"
+                return (
+                    f"the disk has lost the log's end ({plural(event.bytes, 'byte')}), which had not been synced",
+                    "yellow",
+                )
+            return f"the log's unfinished last line ({plural(event.bytes, 'byte')}) was moved aside", "yellow"
         case LogSalvaged():
-            what = f"{event.events} events saved from the damaged session {on_one_line(event.source_session_id)}"
+            what = (
+                f"{plural(event.events, 'event')} saved from the damaged session {on_one_line(event.source_session_id)}"
+            )
             return f"{what}: {on_one_line(event.damage, MAX_ERROR_CHARS)}", "yellow"
         case LogFragment():
             kind = on_one_line(str(event.event.get("type")))

@@ -198,7 +198,7 @@ def _read_price(name: str, entry: Any, path: str) -> Price | None:
     tiers = entry.get("tiers")
     if isinstance(tiers, dict):
         if not all(_NUMBER(factor) is None for factor in tiers.values()):
-            raise OptionsError(f"the tiers of {name!r} in {path!r} are factors such as 0.5, not {shown(tiers)}")
+            raise OptionsError(f"the tiers of {name!r} in {path!r} must be factors such as 0.5, not {shown(tiers)}")
         price["tiers"] = tiers
     if entry.get("long") is not None:
         long = entry["long"]
