@@ -555,7 +555,7 @@ class _AgentRun:
         if not fits:
             name = getattr(kind, "__name__", shown(kind))
             raise OptionsError(
-                f"deps must be a {name} as declared by the agent, not {shown(deps)}: run(..., deps=...) or "
+                f"deps must be a {name} as declared by the agent, not {shown(deps)}: pass one to run(..., deps=...) or "
                 "to_options(deps=...)"
             )
         return deps
@@ -649,7 +649,7 @@ class _AgentRun:
 
             session = options.session or options.resume
             if session is None:
-                raise OptionsError("answers: name the waiting session: run(None, session=..., answers=...)")
+                raise OptionsError("answers need the waiting session: write run(None, session=..., answers=...)")
             agent = build_agent(options)
             await answer_questions(store_of(agent), session, answers, key_file=options.key_file, tools=agent.tools)
 

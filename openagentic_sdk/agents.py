@@ -210,7 +210,9 @@ class Agents(Mapping[str, NamedAgent]):
 
 def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions) -> NamedAgent:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise OptionsError(f"agent name {name!r:.100} is invalid: use 1 to 64 letters, digits, _, - and .")
+        raise OptionsError(
+            f"agent name {name!r:.100} is invalid: use 1 to 64 letters, digits, ., _ and -, beginning with a letter or digit"
+        )
     try:
         definition = plain_options(definition)
     except OptionsError as error:
@@ -249,7 +251,9 @@ def check_ref(ref: str) -> None:
 
 def _check_workspace(where: str, name: Any, place: Any) -> None:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise OptionsError(f"{where} is invalid: use 1 to 64 letters, digits, _, - and . for the name")
+        raise OptionsError(
+            f"{where} is invalid: its name must be 1 to 64 letters, digits, ., _ and -, and begin with a letter or digit"
+        )
     if isinstance(place, str | os.PathLike):
         if not os.path.isabs(place):
             raise OptionsError(
@@ -260,7 +264,7 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
         raise OptionsError(f"{where} must be a folder or Repository(...), not {place!r:.200}")
     if place.transport not in (*_TRANSPORTS, *place.allow):
         raise OptionsError(
-            f"{where} has the address {place.url!r:.200}: give https://host/path, ssh://user@host/path or "
+            f"{where} has the unsupported address {place.url!r:.200}: give https://host/path, ssh://user@host/path or "
             "user@host:path, without "
             "a password (token_env names a variable)"
         )

@@ -644,8 +644,8 @@ class _Assembly:
             ):
                 raise OptionsError(
                     f"sandbox={options.sandbox!r} and bash_effects={options.bash_effects!r} apply to the built-in Bash, "
-                    "and `tools` contains another one: set them there, BashTool"
-                    "(sandbox=, bash_effects=)"
+                    "and `tools` contains another one: set them there, as in BashTool"
+                    "(sandbox=..., bash_effects=...)"
                 )
             return _with_task(registry, options.agents)
         agents = {name: definition.description for name, definition in self._agents.items() if self._offers(name)}

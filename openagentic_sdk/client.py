@@ -153,13 +153,13 @@ class AgentClient:
 
     def _require(self, *states: ClientState) -> None:
         if self.state not in states:
-            raise OptionsError(f"this client is {self.state}: {_ADVICE[self.state]}")
+            raise OptionsError(f"this client {_PROBLEMS[self.state]}")
 
 
-_ADVICE: dict[ClientState, str] = {
-    "created": "connect it first, with `async with AgentClient(options)`",
-    "connected": "it is ready",
-    "running": "wait until the turn has ended",
-    "closed": "create another one; `resume` continues its session",
-    "failed": "create another one; `resume` continues its session",
+_PROBLEMS: dict[ClientState, str] = {
+    "created": "is not connected: connect it first, with `async with AgentClient(options)`",
+    "connected": "is already connected: send it a prompt",
+    "running": "is running: wait until the turn has ended",
+    "closed": "is closed: create another one; `resume` continues its session",
+    "failed": "has failed: create another one; `resume` continues its session",
 }

@@ -231,8 +231,8 @@ class QuestionOpenError(SessionError):
 
     def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
         super().__init__(
-            f"session {session_id!r} waits for an answer to question {', '.join(question_ids)}, which a prompt would "
-            "close: answer it first, or send the prompt as somebody who may answer questions",
+            f"session {session_id!r} awaits an answer to question{'s' * (len(question_ids) > 1)} {', '.join(question_ids)}, "
+            "which a prompt would close: answer it first, or send the prompt as somebody who may answer questions",
             session_id=session_id,
         )
         self.question_ids = tuple(question_ids)
@@ -278,8 +278,8 @@ class FilesChangedError(SessionError):
         reasons = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
         more = f" and {len(files) - 10} more" if len(files) > 10 else ""
         super().__init__(
-            f"{len(files)} files cannot be put back ({reasons}{more}): nothing was changed; pass conflicts='skip' to leave "
-            "them as they are, or conflicts='overwrite' for those that something else changed",
+            f"{len(files)} file{'s' * (len(files) != 1)} cannot be put back ({reasons}{more}): nothing was changed; pass "
+            "conflicts='skip' to leave them as they are, or conflicts='overwrite' for those that something else changed",
             session_id=session_id,
         )
         self.files = dict(files)
@@ -435,7 +435,7 @@ class ToolNotFoundError(ToolError):
 def tool_missing(session_id: str, tool_name: str) -> str:
     """Explain why this process may neither answer nor run a call that a person was asked about."""
     return (
-        f"this process lacks the tool {tool_name!r:.200}, about whose call in session {session_id!r} a person was asked: "
+        f"this process lacks the tool {tool_name!r:.200}, and a person was asked about its call in session {session_id!r}: "
         "answer and resume it in the program that supplies the tool, or with `openagentic-sdk serve --agents MODULE:NAME`"
     )
 
@@ -533,7 +533,7 @@ class PartError(OpenAgentSdkError):
 
     def __init__(self, part: str, seam: str, problem: str) -> None:
         super().__init__(
-            f"part {part!r} failed in {seam}: {problem}: fix it, or remove it from OpenAgenticOptions.parts; the "
+            f"part {part!r} failed in {seam} ({problem}): fix it, or remove it from OpenAgenticOptions.parts; the "
             "session can be resumed either way"
         )
         self.part, self.seam, self.problem = part, seam, problem

@@ -158,7 +158,7 @@ class Flow:
         returns the result of the step, or None if it is unknown; then the step raises `StepUnknownError`.
         """
         if not callable(function):
-            raise OptionsError(f"flow.step() takes a function and its arguments, not {shown(function)}")
+            raise OptionsError(f"flow.step() accepts a function and its arguments, not {shown(function)}")
         step_function = self._functions.get(function) if isinstance(function, Hashable) else _StepFunction(function)
         if step_function is None:
             step_function = self._functions[function] = _StepFunction(function)
@@ -198,7 +198,7 @@ class Flow:
         if queue is not None:
             if retry is not None or deps is not None:
                 raise OptionsError(
-                    f"flow.agent({name!r}, queue={queue!r}) takes neither deps nor retry, since the fleet has its own"
+                    f"flow.agent({name!r}, queue={queue!r}) accepts neither deps nor retry, since the fleet has its own"
                 )
             return self._elsewhere(name, prompt, Placement(queue=queue, priority=priority), work, agent.read_answer)
         plan = StepPlan(

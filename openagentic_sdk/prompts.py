@@ -54,7 +54,9 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
     if isinstance(prompt, str):
         return Said(prompt, names_files=paths)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
-        raise OptionsError(f"a prompt is a str, a list of parts, or a dict with 'text' or 'content', not {prompt!r}")
+        raise OptionsError(
+            f"a prompt must be a str, a non-empty list of parts, or a dict with 'text' or 'content', not {prompt!r}"
+        )
     texts: list[str] = []
     parts: list[MediaPart] = []
     for number, item in enumerate(prompt, 1):
@@ -71,13 +73,13 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
         if isinstance(part, Mapping) and "role" in part:
             advice = ": a session has its earlier messages; pass those of another one as Agent.run(message_history=...)"
         raise OptionsError(
-            f"{where} is a dict whose type is text (with a string), image, file or audio, not {part!r:.200}{advice}"
+            f"{where} must be a dict whose type is text (with a string), image, file or audio, not {part!r:.200}{advice}"
         )
     sources = [name for name in _SOURCES if part.get(name) is not None]
     wrong = [name for name in (*sources, "media_type", "name") if not isinstance(part.get(name, ""), str | None)]
     if len(sources) != 1 or wrong:
         raise OptionsError(
-            f"{where} ({part['type']}) needs one of path, data (base64) and url, as a str, and has {sources}"
+            f"{where} ({part['type']}) needs one of path, data (base64) and url, and has {sources}; all values must be a str"
         )
     if sources == ["path"] and not paths:
         raise OptionsError(

@@ -104,7 +104,7 @@ def _shape(event_type: str) -> _Shape | None:
 def require_event(value: Event) -> Event:
     """Return the value if it is an event. Raises `InvalidEventError` for anything else, such as an event's JSON."""
     if not isinstance(value, Event):
-        raise InvalidEventError(f"an event is an object, as from event_from_dict(), not {value!r:.200}")
+        raise InvalidEventError(f"an event must be an Event object, as from event_from_dict(), not {value!r:.200}")
     return value
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..assemble import open_project, project_findings
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line
+from ..ground.words import plural
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..parts.project.project import OpenedProject
 from ..parts.record.folds.prices import price_date
@@ -35,12 +36,10 @@ def sandbox_advice(around: Surroundings) -> str | None:
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None
+    allowing = f"{plural(len(rules), 'rule')} {'allows' if len(rules) == 1 else 'allow'} commands"
     if around.sandbox.level == "none":
-        return (
-            f"{len(rules)} rules allow commands, and no sandbox confines them here: run in a container or a virtual "
-            "machine"
-        )
-    allowed = f"{len(rules)} rules allow commands ({rules[0]})"
+        return f"{allowing}, and no sandbox confines them here: run in a container or a virtual machine"
+    allowed = f"{allowing} ({rules[0]})"
     if not around.sandbox.is_mounted:
         return f"{allowed}, and Landlock alone protects nothing in the workspace"
     return f"{allowed}: they run in this sandbox unless --sandbox off is given, and keep network access"

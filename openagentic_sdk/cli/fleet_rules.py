@@ -140,7 +140,8 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
     try:
         most = None if args.most == "none" else float(args.most) if args.what == "budget" else int(args.most)
     except ValueError:
-        raise OptionsError(f"{args.most!r:.100} is not a number: give one, or none to remove the limit") from None
+        kind = "a number" if args.what == "budget" else "a whole number"
+        raise OptionsError(f"{args.most!r:.100} is not {kind}: give one, or none to remove the limit") from None
     if args.what == "budget":
         limits.set_budget(args.name, most, args.run)
     else:

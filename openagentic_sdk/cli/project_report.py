@@ -17,7 +17,7 @@ from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
-from ..ground.words import look_alikes
+from ..ground.words import look_alikes, plural
 from ..kernel.agent import AgentRuntime
 from ..kernel.gate import CallContext
 from ..options import SETTING_SOURCES, OpenAgenticOptions
@@ -120,7 +120,7 @@ class Look:
         if not self.project.lets_hooks_run and hook.scope != "managed":
             return "settings disable hooks", "remove disableAllHooks or allowManagedHooksOnly from settings"
         if hook.condition and point not in TOOL_POINTS:
-            return f"{hook.event} has no call that an `if` fits", "remove `if`, or use a tool event"
+            return f"{hook.event} has no call that an `if` could match", "remove `if`, or use a tool event"
         if point in TOOL_POINTS:
             return self._no_tool(hook.matcher)
         values = _MATCHES.get(hook.event, self.agent.agent_names if hook.event.startswith("Subagent") else ())
@@ -230,7 +230,11 @@ class Look:
             approval = permission_gate(self.agent.gate).judge_by_rule("Bash", {"command": line}, context)
             stops += [] if approval.allowed else [(line, approval.reason)]
         if not stops:
-            yield Finding(name, True, f"its {len(draft.commands)} commands run")
+            yield Finding(
+                name,
+                True,
+                f"its {plural(len(draft.commands), 'command')} {'runs' if len(draft.commands) == 1 else 'run'}",
+            )
         for line, reason in stops[:3]:
             advice = (
                 f'"allowed-tools: Bash({line.split()[0]} *)" in its file, or an allow rule of settings, lets it run'

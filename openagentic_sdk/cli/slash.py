@@ -129,7 +129,7 @@ class SlashCommands:
         conversation, session_id = self._conversation, self._session()
         turns = _number(rest or "1")
         if not turns:
-            self._say(f"/undo takes the number of turns to undo, as in /undo 2, not {rest!r}")
+            self._say(f"/undo accepts the number of turns to undo, as in /undo 2, not {rest!r}")
             return
         to_seq = rewind_point(conversation.store, session_id, turns=turns)
         roots, seal = build_agent(conversation.turns.options).workspace_roots, Seal(conversation.turns.options.key_file)
@@ -175,7 +175,7 @@ class SlashCommands:
         number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:
-            self._say(f"there is no output {rest or 'yet'}: the numbers follow the calls, as in /show 3")
+            self._say(f"there is no output {rest or 'yet'}: give a number that is shown after a call, as in /show 3")
             return
         screen = self._conversation.screen
         screen.line(screen.styled(f"[{number}] {on_one_line(self._outputs.title(number))}", "bold"))

@@ -114,7 +114,9 @@ class EvalReport:
                 for later in waiting:
                     report = report.after(later)
                 return report
-        raise SuiteError(f"session {session_id!r} is not an eval: `openagentic-sdk sessions list` shows the evals")
+        raise SuiteError(
+            f"session {session_id!r} is not an eval: `openagentic-sdk sessions list --evals` lists the evals"
+        )
 
     def after(self, event: Event) -> EvalReport:
         """The report including one more event."""

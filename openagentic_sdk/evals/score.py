@@ -125,12 +125,9 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
     )
     problems = []
     if scorer.max_usd is not None and (run.cost_usd is None or run.cost_usd > scorer.max_usd):
-        cost = (
-            "its cost is unknown: add its model to `prices`"
-            if run.cost_usd is None
-            else f"it cost {run.cost_usd:.6g} USD"
-        )
-        problems.append(f"{cost}, and {scorer.max_usd:g} USD is the limit")
+        cost = "its cost is unknown" if run.cost_usd is None else f"it cost {run.cost_usd:.6g} USD"
+        advice = ": add its model to `prices`" if run.cost_usd is None else ""
+        problems.append(f"{cost}, and {scorer.max_usd:g} USD is the limit{advice}")
     if scorer.max_tokens is not None and (tokens is None or tokens > scorer.max_tokens):
         problems.append(
             f"it took {'an unknown number of' if tokens is None else tokens} tokens, and {scorer.max_tokens} is the limit"
@@ -206,8 +203,8 @@ def _problems(
             break
     exact = lists["exactly"]
     if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):
-        expected = f"exactly {', '.join(map(describe_call, exact))}" if exact else "none, as expected"
-        problems.append(f"the calls are not {expected}")
+        expected = f"the calls are not exactly {', '.join(map(describe_call, exact))}"
+        problems.append(expected if exact else "calls were made, and none were expected")
     if scorer.at_most is not None and call_count > scorer.at_most:
         problems.append(f"{call_count} calls were made, and {scorer.at_most} is the limit")
     return problems

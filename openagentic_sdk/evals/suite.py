@@ -427,7 +427,7 @@ def line_of(text: str, path: str) -> int | None:
 def check_suite(suite: Suite) -> Suite:
     """Return the suite, with an id for each case. Raises `SuiteError` for the first invalid field."""
     _fits(vars(suite), Suite, "")
-    _require(suite.cases, "cases", "there are no cases: define at least one")
+    _require(suite.cases, "cases", "must contain at least one case")
     for name in ("repeats", "parallel"):
         number = getattr(suite, name)
         _require(1 <= number <= 1_000, name, "must be from 1 to 1000", number)
@@ -437,7 +437,11 @@ def check_suite(suite: Suite) -> Suite:
     for name, variant in suite.variants.items():
         field = f"variants.{name}"
         is_named = _ID.match(name) and isinstance(variant, Variant)
-        _require(is_named, field, "a variant is Variant(...) under a name of letters, digits, _, -, / and .")
+        _require(
+            is_named,
+            field,
+            "must be Variant(...) under a name of letters, digits, ., _, - and / that begins with a letter or digit",
+        )
         _fits(vars(variant), Variant, field)
     _check_scores(suite.scores, "scores")
     cases: dict[str, Case] = {}
@@ -480,15 +484,23 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _fits(vars(case), Case, where)
     sources = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
     source_list = " and ".join(sources) or "none of them"
-    _require(len(sources) == 1, where, f"give exactly one of prompt, session, tag, search and log, not {source_list}")
+    _require(
+        len(sources) == 1,
+        where,
+        f"must have exactly one of prompt, session, tag, search and log, and has {source_list}",
+    )
     is_usable = not case.id or _ID.match(case.id)
-    _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
+    _require(
+        is_usable,
+        f"{where}.id",
+        f"{case.id!r} must be up to 100 letters, digits, ., _, - and /, and begin with a letter or digit",
+    )
     is_recorded = case.prompt is None or case.run_mode == "live"
     _require(is_recorded, f"{where}.mode", f"{case.run_mode} needs a recorded session, and this case is a prompt")
     has_agent = case.run_mode == "replay" or suite.agent is not None
     _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent: the suite names none")
     is_place = case.at is None or (case.at >= 1 and case.run_mode == "whatif")
-    _require(is_place, f"{where}.at", "must be the number of an event, 1 or more, and only for whatif")
+    _require(is_place, f"{where}.at", "must be the number of an event, 1 or more, and is only for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
         _require(name in variants, f"{where}.variants", f"unknown variant {name!r}: {', '.join(variants)}")

@@ -151,7 +151,7 @@ def _answer(entry: Mapping[str, Any]) -> str:
         return "yes" if payload else "no"
     if not isinstance(payload, str) or not payload.strip():
         raise OptionsError(
-            f"the answer to interrupt {_id(entry, 'interruptId')!r:.100} needs a payload with a string: "
+            f"the answer to interrupt {_id(entry, 'interruptId')!r:.100} needs a payload with a string, or true or false: "
             '"yes", or {"answer": "yes"}'
         )
     return payload

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from ..errors import RequestRefusedError
+from ..ground.words import plural
 from .http1 import RawHeaders, RequestHead, RequestReader, response_head
 from .websocket import BINARY, PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
 
@@ -65,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if len(self._everyone) >= self._max_connections:
-            error = f"{self._max_connections} connections are open, which is the limit: try again later"
+            error = f"the limit of {plural(self._max_connections, 'open connection')} is reached: try again later"
             self._answer(RequestRefusedError(503, error), (b"retry-after", b"1"))
             self._is_deaf = True
             transport.close()

@@ -28,6 +28,7 @@ from ..errors import (
 from ..events import Event, Result, UserAnswer, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from ..ground.words import plural
 from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
@@ -448,7 +449,9 @@ class Desk(Shelf):
     def _check_room(self) -> None:
         if count_runs(self) >= self._max_runs:
             raise RequestRefusedError(
-                429, f"{self._max_runs} runs are already in progress: send the request again later", retry_after_s=2
+                429,
+                f"the limit of {plural(self._max_runs, 'run')} in progress is reached: send the request again later",
+                retry_after_s=2,
             )
 
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:

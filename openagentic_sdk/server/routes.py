@@ -326,13 +326,13 @@ def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> di
         if word is None:
             continue
         if query_field.kind is int:
-            values[name] = read_number(word, f"{name} is a number from 0 to {query_field.most}", query_field.most)
+            values[name] = read_number(word, f"{name} must be a number from 0 to {query_field.most}", query_field.most)
         elif query_field.kind is bool:
             if word.lower() not in ("true", "false", "1", "0"):
                 raise RequestRefusedError(400, f"{name} must be true or false")
             values[name] = word.lower() in ("true", "1")
         elif query_field.words and word not in query_field.words:
-            raise RequestRefusedError(400, f"{name} is one of {', '.join(query_field.words)}, not {word!r:.100}")
+            raise RequestRefusedError(400, f"{name} must be one of {', '.join(query_field.words)}, not {word!r:.100}")
         else:
             values[name] = word
     return values

@@ -214,7 +214,7 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
         if not isinstance(call, ToolCall):
             _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
             if not isinstance(call.get("name"), str):
-                raise ScriptError(f"{where}, call {place}: needs a name")
+                raise ScriptError(f"{where}, call {place} needs a name")
     return fields
 
 
@@ -282,7 +282,7 @@ def _check_expectations(
 def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:
     if not holds:
         lines = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
-        raise ScriptMismatchError(f"{claim}; the messages are\n{lines}")
+        raise ScriptMismatchError(f"{claim}, but found:\n{lines}")
 
 
 def _text(message: Message) -> str:

@@ -122,7 +122,7 @@ class RunTest(IsolatedAsyncioTestCase):
     async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
         agent = scripted("Hi.", deps=Shop)
         with self.assertRaisesRegex(
-            OptionsError, r"deps must be a Shop as declared by the agent, not None: run\(..., deps=...\)"
+            OptionsError, r"deps must be a Shop as declared by the agent, not None: pass one to run\(..., deps=...\)"
         ):
             await agent.run("Hi.", session="s")
         with self.assertRaisesRegex(OptionsError, "deps must be a Shop as declared by the agent, not 'shop'"):

@@ -141,7 +141,7 @@ class Typed(unittest.TestCase):
         self.keys("Enter")
         self.until("1. conversation and files")
         self.keys("1", "Enter")
-        self.until("1 files were restored")
+        self.until("1 file was restored")
         self.assertEqual((self.cwd / "app.py").read_text(), "import sys\n\nprint('hello')\n")
         self.type("again")
         self.keys("Enter")

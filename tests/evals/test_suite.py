@@ -123,7 +123,7 @@ class Files(unittest.TestCase):
             ("max_cost_usd = 1.5", "max_cost_usd = nan", "max_cost_usd", 4, "0 or more"),
             ('prompt = "Is there tea?"', "prompt = 5", "cases[0].prompt", 15, "must be a string"),
             ('prompt = "Is there tea?"', 'promt = "?"', "cases[0].promt", 15, "is not known"),
-            ('prompt = "Is there tea?"', 'prompt = "?"\ntag = "x"', "cases[0]", 13, "give exactly one of"),
+            ('prompt = "Is there tea?"', 'prompt = "?"\ntag = "x"', "cases[0]", 13, "must have exactly one of"),
             ('ends = ["end", "max_steps"]', 'ends = ["stop"]', "cases[0].ends[0]", 16, "must be one of"),
             ('type = "calls"', 'type = "call"', "cases[0].scores[0].type", 19, "must be one of exact, regex"),
             ('must = ["Read",', 'mus = ["Read",', "cases[0].scores[0].mus", 20, "is not known"),

@@ -175,7 +175,7 @@ class QueueTest(FleetTest):
         log = self.store.read_events("s")
         self.work()
         self.assertEqual((self.status(first).state, self.status(late).state), ("waiting", "failed"))
-        self.assertIn("waits for an answer", str(self.status(late).error))
+        self.assertIn("awaits an answer", str(self.status(late).error))
         self.assertEqual(self.store.read_events("s"), log)
 
     def test_a_parked_run_holds_nothing_and_an_answer_through_any_door_wakes_it(self) -> None:

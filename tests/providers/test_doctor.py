@@ -114,7 +114,7 @@ class Doctor(unittest.TestCase):
                 (home / ".claude" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
                 environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.getcwd()}
                 done = run_python("-m", "openagentic_sdk", "doctor", cwd=project, env=environment, text=True)
-                self.assertEqual("1 rules allow commands" in done.stdout, expected, done.stdout + done.stderr)
+                self.assertEqual("1 rule allows commands" in done.stdout, expected, done.stdout + done.stderr)
 
     def test_flags_for_an_endpoint_need_one(self) -> None:
         with self.assertRaisesRegex(OptionsError, "--base-url"):

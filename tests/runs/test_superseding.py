@@ -341,7 +341,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
             self.store = MemorySessionStore()
             session_id = await self.parked(turns, make)
             before = self.store.read_events(session_id)
-            with self.assertRaisesRegex(QuestionOpenError, "waits for an answer"):
+            with self.assertRaisesRegex(QuestionOpenError, "awaits an answer"):
                 await submit(Said("never mind", may_answer=False), make([], resume=session_id)).wait()
             self.assertEqual(self.store.read_events(session_id), before)
             await run(prompt="never mind", options=make(["Good."], resume=session_id))

@@ -92,13 +92,13 @@ class PartSeamsTest(unittest.IsolatedAsyncioTestCase):
     async def test_an_exception_in_a_seam_names_the_class_and_the_seam(self) -> None:
         for seam in IN_EVERY_RUN:
             with self.subTest(seam):
-                self.assertIn(f"part 'Broken' failed in {seam}: ValueError: boom", await outcome(broken(seam, fail)))
+                self.assertIn(f"part 'Broken' failed in {seam} (ValueError: boom", await outcome(broken(seam, fail)))
 
     async def test_none_where_a_value_is_due_names_the_class_and_the_seam(self) -> None:
         for seam in WITH_A_VALUE:
             with self.subTest(seam):
                 self.assertIn(
-                    f"part 'Broken' failed in {seam}: TypeError: it", await outcome(broken(seam, lambda: None))
+                    f"part 'Broken' failed in {seam} (TypeError: it", await outcome(broken(seam, lambda: None))
                 )
 
     async def test_a_part_that_stops_the_run_is_not_a_failure(self) -> None:

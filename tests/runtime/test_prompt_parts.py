@@ -198,7 +198,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
     async def test_an_unsupported_part_is_refused_by_name_before_anything_is_stored(self):
         wide = PNG[:16] + struct.pack(">II", 9000, 10) + PNG[24:]
         cases = [
-            ([], "a list of parts"),
+            ([], "a non-empty list of parts"),
             ([{"type": "image"}], "part 1 of the prompt .* needs one of path, data"),
             ([{"type": "text", "text": "x"}, {"type": "video", "data": "x"}], "part 2"),
             ([{"type": "image", "data": "no base64!"}], "not base64"),
@@ -208,7 +208,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
             ([data_part(b"??")], "give its media_type"),
             ([data_part(wide)], "9,000 x 10 pixels"),
             ([data_part(PNG + bytes(6 << 20))], "bytes, and the limit is 5,242,880"),
-            (b"bytes", "a prompt is"),
+            (b"bytes", "a prompt must be"),
         ]
         for prompt, text in cases:
             with self.subTest(text):

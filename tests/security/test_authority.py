@@ -374,7 +374,7 @@ class AuthorityTest(unittest.TestCase):
         with named_key(self.key), contextlib.redirect_stdout(shown):
             code = main(["sessions", "verify", "theirs0", "--store", str(self.place / "store")])
         self.assertEqual(code, 0)
-        self.assertIn("1 events would allow something, and this installation did not write them", shown.getvalue())
+        self.assertIn("1 event would allow something, and this installation did not write it", shown.getvalue())
 
     # --- the key ---------------------------------------------------------------------------------------------------------
 

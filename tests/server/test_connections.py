@@ -24,7 +24,7 @@ class Connections(unittest.TestCase):
         with served.connect() as third:
             answer = read_all(third)
         self.assertTrue(answer.startswith(b"HTTP/1.1 503 "), answer)
-        self.assertIn(b"2 connections are open, which is the limit", answer)
+        self.assertIn(b"the limit of 2 open connections is reached", answer)
         self.assertIn(b"retry-after: 1", answer)
         head = "".join(
             f"{name}: {value}\r\n" for name, value in {**AUTH, "Host": served.host, "Connection": "close"}.items()

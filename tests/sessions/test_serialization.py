@@ -205,7 +205,9 @@ class RoundTripTest(unittest.TestCase):
             lambda wrong: asyncio.run(replay_events([wrong])),
         ):
             for wrong in (data, None, "x"):
-                with self.assertRaisesRegex(InvalidEventError, "an event is an object, as from event_from_dict"):
+                with self.assertRaisesRegex(
+                    InvalidEventError, "an event must be an Event object, as from event_from_dict"
+                ):
                     use(wrong)
         for wrong in (event, None, "x", [data]):
             with self.assertRaisesRegex(InvalidEventError, "an event is a JSON object, not "):

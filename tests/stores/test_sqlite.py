@@ -366,7 +366,7 @@ class SqliteTest(unittest.TestCase):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(main(["sessions", "salvage", session_id, "--store", f"sqlite:{self.path}"]), 0)
-        self.assertIn("saved 1 events", out.getvalue())
+        self.assertIn("saved 1 event ", out.getvalue())
         (new,) = set(self.store.list_sessions()) - {session_id}
         texts = [event.text for event in self.store.iter_events(new) if isinstance(event, UserMessage)]
         self.assertEqual((texts, self.store.read_blob(new, digest)), (["one"], b"blob"))

@@ -63,7 +63,7 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
         for turn, sentence in (
             ({"tool_calls": [{"name": "echo", "args": {}}]}, "turn 1, call 1: unknown key 'args'"),
             ({"tool_calls": ["echo"]}, "turn 1, call 1: 'echo' is not an object"),
-            ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1: needs a name"),
+            ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1 needs a name"),
             ({"error": {"code": 500}}, "turn 1, error: unknown key 'code'"),
             ({"expect": {"contain": "x"}}, "turn 1, expect: unknown key 'contain'"),
             (

@@ -68,7 +68,7 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (positional, (), {}, "first is missing"),
     (Shop.sell, (Shop(), 1), {}, "is a method: use it from an object of its class"),
     (object, (), {}, "JSON"),
-    (3, (), {}, r"flow.step\(\) takes a function and its arguments, not 3"),
+    (3, (), {}, r"flow.step\(\) accepts a function and its arguments, not 3"),
 ]
 
 

@@ -46,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
                 screen.line(f"{on_one_line(str(file))}: {on_one_line(str(error), 500)}")
                 continue
             count += len(done)
-            unreadable = f", {done.unreadable} of its lines are damaged" if done.unreadable else ""
+            unreadable = (
+                f", {done.unreadable} of its lines {'is' if done.unreadable == 1 else 'are'} damaged"
+                if done.unreadable
+                else ""
+            )
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
         store.update_search(Progress())

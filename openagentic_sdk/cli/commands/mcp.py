@@ -137,7 +137,7 @@ class _Parser(argparse.ArgumentParser):
                 flags.append(head.pop(0))
         result, extras = super().parse_known_args([*flags, *plain], namespace)
         if tail and not hasattr(result, "words"):
-            self.error(f"nothing follows --: {' '.join(tail)}")
+            self.error(f"nothing may follow --: {' '.join(tail)}")
         if tail:
             result.words = [*result.words, *tail]
         return result, extras

@@ -166,7 +166,9 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
     results = suggest(stored_calls(store, args.sessions, args.since, unreadable, foreign), rules)
     notes = [f"session {line}" for line in unreadable]
     if foreign:
-        notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation and are ignored")
+        notes.append(
+            f"answers in {plural(len(foreign), 'session')} were not recorded by this installation and are ignored"
+        )
     screen = Screen(sys.stdout)
     if args.json:
         suggestions = [

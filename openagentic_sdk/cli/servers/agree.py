@@ -60,7 +60,8 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     (tried,) = run_async(try_servers(here.home, [one], here.project.cwd))
     here.screen.lines(() if args.json else tried.lines(here.screen))
     if tried.works and tried.changes:
-        if asks and not ask_yes_or_no(f"Approve these {len(tried.changes)} tools in their current state?", here.screen):
+        tools = "this tool in its" if len(tried.changes) == 1 else f"these {len(tried.changes)} tools in their"
+        if asks and not ask_yes_or_no(f"Approve {tools} current state?", here.screen):
             return FAILED
         here.home.pins(one.entry.root, args.name).agree(tried.tools)
     data = {"name": args.name, "agreed": True, "digest": digest, **tried.row()}

@@ -108,7 +108,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
             "type": "stdio", "command": args.words[0], "args": args.words[1:], **({"env": env} if env else {}), **options
         }  # fmt: skip
     if not is_url or len(args.words) > 1 or args.env:
-        raise OptionsError(f"--transport {kind} takes one URL and no -e: {' '.join(args.words)!r:.200}")
+        raise OptionsError(f"--transport {kind} accepts one URL and no -e: {' '.join(args.words)!r:.200}")
     headers = dict(_pair(text, ":", "-H 'Name: value'") for text in args.header)
     secret = f"${{{args.client_secret_env}}}" if args.client_secret_env else None
     if secret and not args.issuer:

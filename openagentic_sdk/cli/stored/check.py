@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import OpenAgentSdkError
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.record.erase import has_unfinished_erasure
 from ...parts.record.folds.audit import find_mismatches
 from ...parts.record.verify_log import salvage, subagent_sessions, verify_session
@@ -105,9 +106,10 @@ def _say_foreign(seqs: Sequence[int]) -> list[str]:
     if not seqs:
         return []
     numbers = ", ".join(map(str, seqs[:20])) + (" ..." if len(seqs) > 20 else "")
+    them = "it" if len(seqs) == 1 else "them"
     return [
-        f"{len(seqs)} events would allow something, and this installation did not write them or the log was changed: "
-        f"{numbers}; they are treated as history only, and what they allowed is asked about again"
+        f"{plural(len(seqs), 'event')} would allow something, and this installation did not write {them} or the log was "
+        f"changed: {numbers}; each is treated as history only, and what it allowed is asked about again"
     ]
 
 
@@ -125,10 +127,10 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     saved = salvage(store, session_id, keep_behind=args.keep_behind)
     screen = Screen(sys.stdout)
-    screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
+    screen.line(f"saved {plural(saved.events, 'event')} in the new session {saved.session_id}")
     if isinstance(store, FileSessionStore):
         screen.line(
-            f"  {saved.dropped_bytes} bytes of the old log are not part of its conversation; the old log is unchanged"
+            f"  not part of its conversation: {plural(saved.dropped_bytes, 'byte')} of the old log, which is unchanged"
         )
     if saved.report.behind:
         advice = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"

@@ -215,9 +215,7 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         lines.append(f"context: {tokens:,} tokens in the last request (`sessions context` has more)")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the previous request"
-        lines.append(
-            f"step {step} (event {seq}) does not share a prefix with {missed}: {on_one_line(report.reason or '')}"
-        )
+        lines.append(f"step {step} (event {seq}) does not share {missed}: {on_one_line(report.reason or '')}")
     data = mask_value({**whole, "by": row_dicts, "misses": missing}, environment_redactor())
     Screen(sys.stdout).tell(as_json, data, lines)
     return OK

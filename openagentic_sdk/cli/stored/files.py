@@ -13,6 +13,7 @@ from ...errors import SessionError, ToolError
 from ...events import FilesRestored
 from ...ground.files import digest_file, read_snapshot
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.masking import environment_redactor, mask_value
 from ...parts.record.lifecycle import rewind_point, rewind_session
 from ...parts.record.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
@@ -108,7 +109,8 @@ def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
 def restored_lines(restored: FilesRestored) -> list[str]:
     """The outcome of a restore, for people: the number of restored files, and each file that was not restored."""
     failures = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
-    return [f"{len(restored.paths)} files were restored to their state at event {restored.to_seq}", *failures]
+    files = f"{plural(len(restored.paths), 'file')} {'was' if len(restored.paths) == 1 else 'were'} restored"
+    return [f"{files} to the state at event {restored.to_seq}", *failures]
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:

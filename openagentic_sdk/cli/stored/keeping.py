@@ -112,7 +112,7 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
     lines = []
     for each in done.sessions:
         name = on_one_line(each.session_id)
-        lines.append(f"{name}: {verb} {len(each.places)} fields and {each.blobs} blobs")
+        lines.append(f"{name}: {verb} {plural(len(each.places), 'field')} and {plural(each.blobs, 'blob')}")
         lines += [f"  event {seq}: {on_one_line(pointer)}" for seq, pointer in each.places]
         lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
     lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} notified" for name in done.told]

@@ -15,6 +15,7 @@ from ...events import Event
 from ...ground.disk import read_named
 from ...ground.system import reason_of
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.record.bundle import read_bundle
 from ...parts.record.sign import sign_session
 from ...parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Voucher, Witness
@@ -131,14 +132,14 @@ def _signer(voucher: Voucher) -> str:
 def report_lines(report: RecordReport) -> list[str]:
     """Who signed which events of a record, and its problems, in sentences."""
     verdict = "holds" if report.ok else "does not hold" if report.problems else "is not signed"
-    lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
+    lines = [f"{on_one_line(report.session_id)}: the record of {plural(report.events, 'event')} {verdict}"]
     for each in report.ranges:
         but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
         where = "" if each.session_id == report.session_id else f", as session {on_one_line(each.session_id)}"
         head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
         lines += [f"{head} {_signer(voucher)} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]
     if report.unsigned:
-        lines.append(f"  the last {report.unsigned} events are not yet signed")
+        lines.append(f"  not yet signed: the last {plural(report.unsigned, 'event')}")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
     lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
     recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}

@@ -23,6 +23,8 @@ from ...events import EVENT_CLASSES, AnyEvent, Event, Result
 from ...ground.backoff import Backoff
 from ...ground.garbage import when_collected
 from ...ground.schemas.typed import hints_of
+from ...ground.text import existing
+from ...ground.words import plural
 from ...providers.sse import SSEDecoder
 from ...providers.wire.http import HttpAnswer, HttpTransport
 from ...serialization import event_from_dict, loads_event
@@ -271,14 +273,14 @@ def _request_of(
     names = [part for part in endpoint.path.split("/") if part[:1] == "{"]
     count = len(names) + _has_open_body(endpoint)
     if len(args) != count:
-        raise OptionsError(f"{endpoint.name}() takes {count} positional arguments, not {len(args)}")
+        raise OptionsError(f"{endpoint.name}() accepts {plural(count, 'positional argument')}, not {len(args)}")
     path = endpoint.path
     for name, value in zip(names, args, strict=False):
         path = path.replace(name, _segment(value), 1)
     key = kwargs.pop("key", None) if endpoint.has_key else None
     fields = endpoint.query if endpoint.body is None else getattr(endpoint.body, "__annotations__", {})
     if unknown := kwargs.keys() - fields.keys():
-        raise OptionsError(f"{endpoint.name}() has no field {min(unknown)!r}: {', '.join(fields) or 'it has none'}")
+        raise OptionsError(f"{endpoint.name}() has no field {min(unknown)!r}: {existing('fields', fields)}")
     body = b"" if endpoint.method == "POST" else None
     if endpoint.body is not None:
         body = json.dumps(args[-1] if _has_open_body(endpoint) else kwargs).encode()
