@@ -342,7 +342,7 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, st
     text = _written_body(prompt, wishes, reply_to)
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
-            f"the prompt has {len(text)} bytes, and a fleet accepts {MAX_BODY_BYTES}: put it into a file or blob"
+            f"the prompt has {len(text)} bytes, and a fleet accepts at most {MAX_BODY_BYTES}: put it into a file or blob"
         )
     return text
 
@@ -357,7 +357,7 @@ def _unretryable(run: FleetRun) -> str | None:
     if not run.is_over:
         return f"is {run.state}: only a run that is over can be retried"
     if run.is_step and run.listener is not None:
-        return f"is a step of a workflow: retry that, `openagentic-sdk workflow retry {run.listener[0]}`"
+        return f"is a step of a workflow: retry that with `openagentic-sdk workflow retry {run.listener[0]}`"
     if run.state == "cancelled":
         return f"was cancelled permanently: `fleet enqueue {run.agent} --session {run.session}` continues its session"
     if run.state == "ended" and run.stop_reason == "end":

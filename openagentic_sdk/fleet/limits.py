@@ -191,7 +191,7 @@ class FleetLimits(_SetLimits):
         if kind not in KINDS:
             raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
         if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
-            raise OptionsError(f"a limit is a whole number of at least 0, not {max_running!r:.100}")
+            raise OptionsError(f"a limit must be a whole number of at least 0, or None, not {max_running!r:.100}")
 
         def change(execute: Execute) -> None:
             self._tables.take_turn(execute)
@@ -215,7 +215,9 @@ class FleetLimits(_SetLimits):
         """Set what a tenant may spend from now on; reservations stay. None removes the budget. Raises `OptionsError`."""
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
-                raise OptionsError(f"a budget is a number of US dollars of at least 0, not {amount!r:.100}")
+                raise OptionsError(
+                    f"a budget must be at least 0 and below 1e12 US dollars, or None, not {amount!r:.100}"
+                )
         if max_usd is None:
             command, values = "DELETE FROM openagentic_budgets WHERE tenant = %s RETURNING tenant", (tenant,)
             self._tables.change(lambda execute: execute(command, values), durable=True)

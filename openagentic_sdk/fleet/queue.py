@@ -177,7 +177,7 @@ class Queue:
             [(run_id, *stored_values)] = yield command, (new.tenant, new.request_id)
             if stored_values[:2] != [new.agent, new.body]:
                 text = (
-                    f"request id {new.request_id!r} was used by a different request before, run {run_id}: use a new id"
+                    f"request id {new.request_id!r} was already used by a different request, run {run_id}: use a new id"
                 )
                 raise FleetError(text, run_id=run_id)
             return int(run_id)

@@ -230,13 +230,15 @@ class _CheckoutHooks:
         try:
             patch, left_out = self._checkout.patch()
         except (FleetError, StorageError) as error:
-            message = f"The changes so far could not be kept ({error}): if another host continues, they are missing."
+            message = (
+                f"The changes so far could not be kept ({error}): if another host continues, they will be missing."
+            )
             return HookDecision(action="not_kept", additional_context=message)
         if patch == self._patch:
             return None
         self._sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
         self._patch = patch
-        note = f"Not kept in case another host continues: {left_out}" if left_out else None
+        note = f"If another host continues, some changes will be missing ({left_out.strip('; ')})" if left_out else None
         return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:

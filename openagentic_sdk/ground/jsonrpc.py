@@ -173,7 +173,7 @@ class Peer:
         elif "id" not in message:
             self._take_notification(message["method"], message.get("params") or {})
         elif not _is_id(message["id"]):
-            self._refuse(None, INVALID_REQUEST, "an id is a string or a whole number")
+            self._refuse(None, INVALID_REQUEST, "an id must be a string or a whole number")
         elif message["id"] in self._answering:
             # An answer with this id would be mistaken for the answer to the request that uses it.
             self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is already used by an open request")

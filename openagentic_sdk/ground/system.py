@@ -20,7 +20,7 @@ _WAYS_OUT = {
     "ENAMETOOLONG": "choose a shorter path",
     "ENOSPC": "free some space",
     "EDQUOT": "free some space, or raise the quota",
-    "EFBIG": "raise the limit of the size of files (ulimit -f), or choose another file system",
+    "EFBIG": "raise the file size limit (ulimit -f), or choose another file system",
     "EROFS": "choose a place that can be written to",
     "EACCES": "change the permissions, or choose another place",
     "EPERM": "change the permissions, or choose another place",
@@ -56,7 +56,7 @@ def os_reason(error: OSError) -> str:
     """The system's message for the error and, if a person can fix it, how."""
     way_out = _WAYS_OUT.get(errno.errorcode.get(error.errno or 0, ""))
     reason = error.strerror or str(error)
-    return reason if way_out is None else f"{reason}: {way_out}"
+    return reason if way_out is None else f"{reason}; {way_out}"
 
 
 def more_room() -> str:
@@ -66,7 +66,7 @@ def more_room() -> str:
     except ImportError:
         return "free some space"
     is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
-    return "raise the limit of the size of files (ulimit -f)" if is_limited else "free some space"
+    return "raise the file size limit (ulimit -f)" if is_limited else "free some space"
 
 
 def reason_of(error: Exception) -> str:

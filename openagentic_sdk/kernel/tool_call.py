@@ -104,8 +104,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
         raise ToolInputError(
-            f"{use.name}: the call did not arrive whole (the answer was cut off or withdrawn, or the arguments are not a "
-            f"JSON object, or a huge one), so it did not run; received: {shortened(use.raw_arguments, 500)!r}"
+            f"{use.name}: the call did not arrive whole (the answer was cut off or withdrawn, or the arguments are too "
+            f"large or not a JSON object), so it did not run; received: {shortened(use.raw_arguments, 500)!r}"
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):

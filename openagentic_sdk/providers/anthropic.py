@@ -17,6 +17,7 @@ from typing import Any, Unpack
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..ground.frozen import mutable
 from ..ground.loose import as_list, as_mapping, as_mappings, as_text
+from ..ground.words import plural
 from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec, is_unfinished
 from .calls import (
     TOOL_SEARCH,
@@ -287,7 +288,9 @@ class MessageReading(Reading):
             cleared = ", ".join(f"{key} {edit[key]}" for key in sorted(edit) if key.startswith("cleared_"))
             self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
         if dropped := len(as_list(message.get("input_transformations"))):
-            self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that no longer match")
+            self.notices.append(
+                f"the endpoint dropped or changed thinking that no longer matches ({plural(dropped, 'block')})"
+            )
         self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
         self._model = as_text(message.get("model")) or self._model
         # A reason such as `max_tokens` stays: a gateway that sends `end_turn` after it would make the cut answer look

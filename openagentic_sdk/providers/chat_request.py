@@ -391,7 +391,7 @@ def write_tools(
     if most is not None and len(tools) + len(extra_tools) > most:
         tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
         listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
-        names.notices.append(f"the endpoint accepts {most} tools, and {len(left_out)} were omitted: {listed}")
+        names.notices.append(f"the endpoint accepts at most {most} tools; {len(left_out)} omitted: {listed}")
     for tool in (*tools, *extra_tools):
         if function_of(tool).get("name"):
             definitions.append(write(tool))

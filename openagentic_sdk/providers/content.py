@@ -113,7 +113,7 @@ def _from_url(kind: str, url: str, name: str | None = None) -> ContentPart:
     if match is not None:
         return ContentPart(kind, "", match[1], name, _base64_of(kind, match[2]))
     if not url.startswith(("https://", "http://", "gs://", "s3://")):
-        raise OptionsError(f"the {kind} part needs data in base64 or an http(s) URL, not {url[:40]!r}")
+        raise OptionsError(f"the {kind} part needs data in base64 or an http, https, gs or s3 URL, not {url[:40]!r}")
     return ContentPart(kind, "", "", name, None, url)
 
 

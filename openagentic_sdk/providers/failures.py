@@ -19,7 +19,7 @@ from ..errors import (
     ProviderResponseError,
 )
 from ..ground.patterns import regex
-from ..ground.words import shortened
+from ..ground.words import plural, shortened
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000
@@ -88,7 +88,8 @@ def unexpected(what: str, body: Any) -> ProviderResponseError:
 
 def cut_answer(text: str, end: str) -> IncompleteResponseError:
     """The error for an answer that stopped after `text`, without its end."""
-    return IncompleteResponseError(f"the answer stopped after {len(text)} characters without {end}", partial_text=text)
+    size = plural(len(text), "character")
+    return IncompleteResponseError(f"the answer stopped after {size} without {end}", partial_text=text)
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:

@@ -63,7 +63,7 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
         return _refused(
             session_id,
             row.events,
-            "it was accepted with another key: hosts that continue each other's requests must share one",
+            "it was accepted with another key; hosts that continue each other's requests must share one",
         )
     deaths = (request.deaths if request is not None else 0) + (row.state != ROW_STATES["suspended"])
     return AbandonedRequest(session_id, row.events, said_seq, deaths, options)

@@ -42,6 +42,7 @@ from ..events import Event
 from ..ground.checks import MAX_NUMBER
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
+from ..ground.words import plural
 from ..serialization import dumps_json, loads_json
 from .arguments import check_digest, check_text
 from .base import (
@@ -268,7 +269,7 @@ class RedisSessionStore(RedisInbox):
         count, names = self._call(session_id, ask)
         if count is not None and len(names) < int(count):
             raise StorageError(
-                f"session {session_id!r} had {int(count)} blobs, and the server kept {len(names)} of them",
+                f"session {session_id!r} had {plural(int(count), 'blob')}, and the server kept {len(names)} of them",
                 session_id=session_id,
             )
         return sorted(name.decode("ascii") for name in names)
@@ -297,9 +298,10 @@ class RedisSessionStore(RedisInbox):
             at = _position(session_id, fields, length, 0)
             metadata = loads_json(at.metadata)
             if length < at.head.last_seq:
-                holes.append(f"events {length + 1} to {at.head.last_seq} are gone")
-            if len(names) < int(fields[-1] or 0):
-                holes.append(f"{int(fields[-1]) - len(names)} of its {int(fields[-1])} blobs are gone")
+                first, last = length + 1, at.head.last_seq
+                holes.append(f"events {first} to {last} are gone" if first < last else f"event {last} is gone")
+            if (lost := int(fields[-1] or 0) - len(names)) > 0:
+                holes.append(f"{lost} of its {int(fields[-1])} blobs {'is' if lost == 1 else 'are'} gone")
         if fields[0] is None and not length:
             holes.append("its log is gone")
         size = self.page_events

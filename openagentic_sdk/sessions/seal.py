@@ -79,7 +79,7 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
         try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode) or (os.name == "posix" and info.st_mode & 0o077):
-                raise OptionsError(f"the key {path} cannot be used: it must be readable by its owner only (chmod 600)")
+                raise OptionsError(f"the key {path} must be a regular file that only its owner can read (chmod 600)")
             key = os.read(fd, 4096).strip()
         finally:
             os.close(fd)

@@ -197,7 +197,7 @@ class TypesInEachPlace(unittest.TestCase):
                 with self.assertRaises(OptionsError):
                     scripted("Hi.", output=kind)
                 if is_no_result:
-                    with self.assertRaisesRegex(OptionsError, "tool give: .* is not a result in JSON: "):
+                    with self.assertRaisesRegex(OptionsError, "tool give: .* cannot be returned as JSON: "):
                         tool(give)
 
     @full_size

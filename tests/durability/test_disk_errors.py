@@ -210,7 +210,7 @@ class DiskErrorTest(SceneTest):
                 with self.assertRaises(StorageError) as caught:
                     writer.append([UserMessage("too much")])
                 self.assertTrue(caught.exception.retryable)
-                self.assertIn("; raise the limit of the size of files (ulimit -f) and try again", str(caught.exception))
+                self.assertIn("; raise the file size limit (ulimit -f) and try again", str(caught.exception))
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
             stored += writer.append([UserMessage("room again")])
         self.assert_goes_on(stored)

@@ -461,7 +461,7 @@ class Scheduling(RulesTest):
         self.assertEqual(fleet.schedules.fire_due(), 0)
         row = fleet.schedules.find("nightly")
         self.assertGreater(row.next_at, 1_780_000_000.0)
-        self.assertIn("was used by a different request", row.error or "")
+        self.assertIn("was already used by a different request", row.error or "")
 
     def test_names_lines_zones_and_agents_that_cannot_be_used_are_refused(self) -> None:
         fleet = self.host()

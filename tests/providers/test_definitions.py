@@ -385,7 +385,7 @@ class Refusals(unittest.TestCase):
         tools = [entry(f"t{number}") for number in range(130)]
         payload, names = request(tools, OPENAI)
         self.assertEqual(len(payload["tools"]), 128)
-        self.assertEqual(names.notices, ["the endpoint accepts 128 tools, and 2 were omitted: t128, t129"])
+        self.assertEqual(names.notices, ["the endpoint accepts at most 128 tools; 2 omitted: t128, t129"])
         self.assertEqual(len(request(tools)[0]["tools"]), 130)
 
 

@@ -294,7 +294,7 @@ class WhyTest(unittest.TestCase):
                     cause = why_session(*in_workflow(runs, child))
                     self.assertEqual((cause.kind, cause.event), ("workflow", "tool.result"))
                     self.assertIn("find: return STOCK[item]", cause.more[0])
-                    self.assertEqual(cause.more[1:], (f"the step runs again in: {RUN_AGAIN} w1",))
+                    self.assertEqual(cause.more[1:], (f"to run the step again: {RUN_AGAIN} w1",))
                     self.assertEqual(cause.go_on[1:4], ("workflow", "retry", "w1"))
 
     def test_the_denying_rule_is_named_if_no_allow_rule_would_have_helped(self):

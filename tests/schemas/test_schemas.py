@@ -399,7 +399,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
     async def test_a_schema_of_ones_own_of_which_a_part_is_not_checked_is_refused_when_it_is_given(self) -> None:
         for part, reason in (
             ({"minimun": 3}, "'minimun' is not a supported keyword"),
-            ({"pattern": r"(a)\1"}, "is not checked"),
+            ({"pattern": r"(a)\1"}, "cannot be checked"),
             ({"type": "text"}, "must be one or more of object"),
             ({"$ref": "#/$defs/none"}, "which does not exist"),
             ({"$ref": "https://example.com/x"}, "never fetched"),

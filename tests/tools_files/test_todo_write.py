@@ -38,7 +38,7 @@ class TodoWrite(unittest.TestCase):
         item = {"content": "x", "status": "pending"}
         wrong = {
             "the arguments: todos must be at most 200 items, not 201": [item] * 201,
-            "the arguments: todos[0].content must be at least 1 characters, not 0": [{**item, "content": ""}],
+            "the arguments: todos[0].content must be at least 1 character, not 0": [{**item, "content": ""}],
         }
         for said, todos in wrong.items():
             with self.assertRaises(ToolInputError) as caught:

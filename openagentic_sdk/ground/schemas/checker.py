@@ -176,12 +176,12 @@ class Node:
         """The limits for each type: the comparison that detects a violation, its operand, and its wording."""
         limits: dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]] = {}
         for keyword in _LIMITS.keys() & self.schema.keys():
-            is_outside, words, unit, kinds = _LIMITS[keyword]
+            fails, words, unit, kinds = _LIMITS[keyword]
             limit, exclusive = self.schema[keyword], f"exclusive{keyword.title()}"
             if self.schema.get(exclusive) is True:  # draft 4
-                is_outside, words, _, _ = _LIMITS[exclusive]
+                fails, words, _, _ = _LIMITS[exclusive]
             for kind in kinds if not isinstance(limit, bool) else ():
-                limits.setdefault(kind, []).append((is_outside, limit, f"must be {words} {show(limit)}{unit}"))
+                limits.setdefault(kind, []).append((fails, limit, f"must be {words} {show(limit)}{unit[limit != 1]}"))
         return limits
 
     # --- any kind of value -------------------------------------------------------------------------------------------
@@ -573,15 +573,15 @@ _CHECKS: Sequence[tuple[frozenset[str], tuple[int, ...], Any]] = [
     )
 ]
 # The test for a violated limit, the limit in words, and the kinds of values that it applies to.
-_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str, str, tuple[int, ...]]] = {
-    "minItems": (operator.lt, "at least", " items", (ARRAY,)),
-    "maxItems": (operator.gt, "at most", " items", (ARRAY,)),
-    "minProperties": (operator.lt, "at least", " properties", (OBJECT,)),
-    "maxProperties": (operator.gt, "at most", " properties", (OBJECT,)),
-    "minLength": (operator.lt, "at least", " characters", (STRING,)),
-    "maxLength": (operator.gt, "at most", " characters", (STRING,)),
-    "minimum": (operator.lt, "at least", "", NUMBER),
-    "maximum": (operator.gt, "at most", "", NUMBER),
-    "exclusiveMinimum": (operator.le, "above", "", NUMBER),
-    "exclusiveMaximum": (operator.ge, "below", "", NUMBER),
+_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str, tuple[str, str], tuple[int, ...]]] = {
+    "minItems": (operator.lt, "at least", (" item", " items"), (ARRAY,)),
+    "maxItems": (operator.gt, "at most", (" item", " items"), (ARRAY,)),
+    "minProperties": (operator.lt, "at least", (" property", " properties"), (OBJECT,)),
+    "maxProperties": (operator.gt, "at most", (" property", " properties"), (OBJECT,)),
+    "minLength": (operator.lt, "at least", (" character", " characters"), (STRING,)),
+    "maxLength": (operator.gt, "at most", (" character", " characters"), (STRING,)),
+    "minimum": (operator.lt, "at least", ("", ""), NUMBER),
+    "maximum": (operator.gt, "at most", ("", ""), NUMBER),
+    "exclusiveMinimum": (operator.le, "above", ("", ""), NUMBER),
+    "exclusiveMaximum": (operator.ge, "below", ("", ""), NUMBER),
 }

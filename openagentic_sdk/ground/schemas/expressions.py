@@ -174,7 +174,7 @@ class _ExpressionReader:
         elif self.begins(("?<", "?P<")) and not self.begins(("?<=", "?<!")):
             self.until(">")
         else:
-            raise ValueError("a lookaround, or a flag, that cannot be matched in bounded time")
+            raise ValueError("it contains a lookaround or a flag that cannot be matched in bounded time")
 
     def _class(self) -> tuple[Fits, int]:
         is_negated = self.begins(("^",)) and bool(self.take())

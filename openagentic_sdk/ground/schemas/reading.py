@@ -55,7 +55,7 @@ class Schema:
         """
         try:
             if self._is_unusable:
-                raise TooMuchWork(f"cannot be checked: {self.problems[0]}")
+                raise TooMuchWork(f"cannot be checked, since {self.problems[0]}")
             run = SchemaRun()
             fault = self._root.check(value, None, run, None)
             if fault is not None and self._has_defaults:
@@ -165,7 +165,7 @@ class _DocumentReader:
         place = places[0][1]
         self._spend(sum(10 + len(pointer) for _, pointer in places))
         if not isinstance(source, Mapping | bool):
-            self._problem(place, f"a schema is an object, or true or false, and not {show(source)}")
+            self._problem(place, f"a schema must be an object, true or false, not {show(source)}")
             source = True
         keywords = dict(self._keywords(source, place)) if isinstance(source, Mapping) else source
         if isinstance(keywords, dict) and isinstance(keywords.get("$id"), str) and not keywords["$id"].startswith("#"):
@@ -287,7 +287,7 @@ def _pattern_words(pattern: Any) -> str:
     try:
         expression(pattern)
     except (ValueError, OverflowError, RecursionError) as error:
-        return f"the pattern {show(pattern)} is not checked: {error}"
+        return f"the pattern {show(pattern)} cannot be checked: {error}"
     return ""
 
 

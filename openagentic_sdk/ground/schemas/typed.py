@@ -187,7 +187,7 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     """Raise `OptionsError` for a result type that `to_json` cannot convert; values of `others` are skipped."""
     kind = typing.get_origin(annotation) or annotation
     if kind in _UNWRITABLE:
-        raise OptionsError(f"{shown(annotation)} is not a result in JSON: call or await it, and return the result")
+        raise OptionsError(f"{shown(annotation)} cannot be returned as JSON: call or await it, and return the result")
     is_around = kind in (typing.Annotated, typing.Union, types.UnionType)
     for arg in annotation.__args__ if is_around else typing.get_args(annotation):
         require_writable(arg, others)
@@ -195,10 +195,10 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     if is_open or issubclass(kind, (*_WRITABLE, *others)):
         return
     if issubclass(kind, abc.Iterator | abc.AsyncIterator):
-        raise OptionsError(f"{shown(annotation)} is not a result in JSON: collect the values in a list")
+        raise OptionsError(f"{shown(annotation)} cannot be returned as JSON: collect the values in a list")
     is_known = _members(kind) is not None or _text_form(kind) or hasattr(kind, "model_dump") or _adapter(kind, kind)
     if not (is_known or getattr(kind, "__abstractmethods__", None) or getattr(kind, "_is_protocol", False)):
-        raise OptionsError(f"{kind.__name__} is not a result in JSON: {WAY_OUT}")
+        raise OptionsError(f"{kind.__name__} cannot be returned as JSON: {WAY_OUT}")
 
 
 _UNWRITABLE = (abc.Callable, abc.Awaitable, abc.Coroutine)
@@ -577,7 +577,7 @@ class _TypeReader:
                 raise _Misfit(path, f"must be an object, not {shown(value)}")
             for name in required:
                 if name not in value or (name in tag and value[name] != tag[name]):
-                    raise _Misfit(path, f"must have {name!r}" + (f" as {tag[name]!r}" if name in tag else ""))
+                    raise _Misfit(path, f"must have {name!r}" + (f" set to {tag[name]!r}" if name in tag else ""))
             values = {}
             for name, item in value.items():
                 if name in nodes:
@@ -713,7 +713,7 @@ class _TypeReader:
                     raise _Misfit(path, f"must satisfy {name}={limit}, but is {shown(value)}")
             for test in tests:
                 if not _call_constructor(path, test, inner_value):
-                    raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")
+                    raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, but is {shown(value)}")
             return inner_value
 
         schema = {**schema, **keywords, **_annotation_schema(notes)}
@@ -763,7 +763,7 @@ class _TypeReader:
 
         def read(value: Any, path: str) -> Any:
             if not isinstance(value, list | tuple) or (is_by_place and len(value) != len(nodes)):
-                count = f" of {len(nodes)}" if is_by_place else ""
+                count = f" of length {len(nodes)}" if is_by_place else ""
                 raise _Misfit(path, f"must be a list{count}, not {shown(value)}")
             pairs = zip(value, readers if is_by_place else repeat(readers[0]), strict=False)
             return _call_constructor(

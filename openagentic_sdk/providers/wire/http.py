@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from ...ground.frozen import frozen
 from ...ground.text import on_one_line
-from ...ground.words import shortened
+from ...ground.words import plural, shortened
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import ExchangeProgress, FeedWatch, Timeouts
@@ -316,7 +316,7 @@ class _HttpExchange:
                 feed.put(chunk, len(chunk))
         if response.length:  # read1 ends silently when a body is shorter than its Content-Length
             raise ProviderConnectionError(
-                f"{self._origin} closed the connection {response.length} bytes before the end of its answer"
+                f"{self._origin} closed the connection {plural(response.length, 'byte')} before the end of its answer"
             )
 
     def _check_framing(self, response: HTTPResponse, headers: Mapping[str, str]) -> None:
@@ -421,7 +421,9 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if not re.fullmatch(_HEADER_NAME, name):
             raise OptionsError(f"{name!r} is not a valid header name")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
-            raise OptionsError(f"the value of the header {name} contains line ends or characters outside ASCII")
+            raise OptionsError(
+                f"the value of the header {name} contains control characters or characters outside ASCII"
+            )
 
 
 def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
@@ -508,7 +510,7 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, OSError):
         why = error.strerror or type(error).__name__
         doing = "cannot be reached" if phase == "connect" else "broke off"
-        text = f"{origin} {doing}: {why}. Check base_url and that the server runs"
+        text = f"{origin} {doing}: {why}. Check base_url and that the server is running"
         return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, HTTPException):
         why = on_one_line(f"{type(error).__name__}: {error}".removesuffix(": "), 100)

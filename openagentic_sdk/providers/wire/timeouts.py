@@ -45,10 +45,10 @@ class ExchangeProgress:
 
 
 _WAITED_FOR = {
-    "connect": "the connection",
-    "first_byte": "the first byte of an answer",
-    "idle": "the next piece of the answer",
-    "total": "the end of the answer",
+    "connect": "accept a connection",
+    "first_byte": "send the first byte of an answer",
+    "idle": "send the next piece of the answer",
+    "total": "send the end of the answer",
 }
 
 
@@ -122,6 +122,4 @@ class FeedWatch:
 
 def timeout_error(name: str, phase: str, limit_s: float) -> ProviderTimeoutError:
     """The error for a phase that exceeded its limit."""
-    return ProviderTimeoutError(
-        f"{name} did not send {_WAITED_FOR[phase]} within {limit_s:g} s ({phase}_s)", phase=phase
-    )
+    return ProviderTimeoutError(f"{name} did not {_WAITED_FOR[phase]} within {limit_s:g} s ({phase}_s)", phase=phase)

@@ -39,7 +39,9 @@ def cut(run: JudgedRun, result: Result) -> CauseInRun | None:
     if result.cut_by is None or response is None:
         return None
     kind = "cut" if result.cut_by == "length" else "vendor"
-    return CauseInRun(kind, response, f"the last answer is incomplete: the endpoint ended it for {result.cut_by!r}")
+    return CauseInRun(
+        kind, response, f"the last answer is incomplete: the endpoint ended it because of {result.cut_by!r}"
+    )
 
 
 def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:

@@ -28,6 +28,7 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.frozen import changed
+from ...ground.words import plural
 from .answers import cut, dropped, fallback
 from .calls import blocked_by, command_failed, explained, server, subagent, trouble
 from .cause import CauseInRun
@@ -117,7 +118,7 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
             (explained(run, e, 1) for e in reversed(run.log) if isinstance(e, ToolResult) and has_failed(e)), None
         )
     if run.is_workflow and step is not None:
-        again = f"the step runs again in: {_WORKFLOW_RUN} MODULE:NAME --session {run.session_id}"
+        again = f"to run the step again: {_WORKFLOW_RUN} MODULE:NAME --session {run.session_id}"
         return changed(
             step,
             kind="workflow",
@@ -131,7 +132,9 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
 def _failed_by_vendor(run: JudgedRun, result: Result, why: str) -> CauseInRun:
     """The cause of a run whose model endpoint failed, perhaps repeatedly."""
     retries = [e.reason for e in run.events if isinstance(e, ModelRetry)]
-    more = tuple(f"after {len(retries)} more attempts; the first attempt: {short(one, 160)}" for one in retries[:1])
+    more = tuple(
+        f"after {plural(len(retries), 'more attempt')}; the first attempt: {short(one, 160)}" for one in retries[:1]
+    )
     return CauseInRun("vendor", next(run.of(ModelResponse), result), why, more)
 
 

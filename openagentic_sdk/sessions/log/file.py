@@ -284,7 +284,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
             if info.st_nlink == 0:
                 # Deleted between opening and locking, or replaced by another log.
                 if path.exists():
-                    raise SessionLockedError(session_id, "a process that rewrites its log: try again")
+                    raise SessionLockedError(session_id, "a process that rewrites its log")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
             # Listed once, under the lock: marks, tails and the log's own state are judged from the same moment.
             names = os.listdir(path.parent)
@@ -317,8 +317,8 @@ def _repaired_writer(
     # Appending lines of an older format after newer ones would let a newer reader misjudge the whole log.
     if end.version > FORMAT_VERSION:
         raise StorageError(
-            f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: it can "
-            "be read, and a newer version can continue it",
+            f"session {session_id!r} was written in format {end.version}, and this version writes {FORMAT_VERSION}: it can "
+            "be read, but only a newer version can continue it",
             session_id=session_id,
         )
     place = end.position.finished().offset

@@ -102,7 +102,7 @@ def _name_taken_error(folder: Path) -> OptionsError | SessionExistsError:
     if not alike:
         return SessionExistsError(folder.name)
     return OptionsError(
-        f"session {folder.name!r} cannot be created: this file system ignores case, and session {alike[0]!r} exists: choose "
+        f"session {folder.name!r} cannot be created: this file system ignores case, and session {alike[0]!r} exists; choose "
         "another id"
     )
 
@@ -131,7 +131,7 @@ def build_folder(
     if len(os.fsencode(folder)) + _BELOW_CHARS > _most_path_chars():
         raise OptionsError(
             f"session {name!r} cannot be created: its files in {str(parent)[:80]!r}... would have paths of more than "
-            f"{_most_path_chars()} bytes: choose a shorter folder"
+            f"{_most_path_chars()} bytes; choose a shorter folder"
         )
     with storage_errors(name, f"cannot be created in {str(parent)!r}"):
         if folder.exists():
@@ -257,12 +257,12 @@ def read_open_cache(fd: int) -> bytes | None:
 
 
 @contextlib.contextmanager
-def storage_errors(session_id: str, what: str) -> Iterator[None]:
-    """Convert an `OSError` in the block to a `StorageError` about the session; `what` is, for example, "cannot be read"."""
+def storage_errors(name: str, what: str) -> Iterator[None]:
+    """Convert an `OSError` in the block to a `StorageError`; `what` follows the session's name, unless that is empty."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"session {session_id!r} {what}: {os_reason(error)}", session_id=session_id) from error
+        raise StorageError(f"{name and f'session {name!r} '}{what}: {os_reason(error)}", session_id=name) from error
 
 
 @contextlib.contextmanager

@@ -106,11 +106,11 @@ class MessageFiles(RewritingFiles):
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
         after = cut_number("after", after)
         ids = set(session_ids)
-        with storage_errors(",".join(map(str, session_ids)), "has messages that cannot be read"):
+        with storage_errors("", "the messages of this store cannot be read"):
             return [each for each in self._inbox.read() if each.number > after and each.session_id in ids]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
         numbers = cut_numbers(numbers)
         if numbers and not self.read_only:
-            with storage_errors("", "keeps messages that cannot be removed"):
+            with storage_errors("", "the messages of this store cannot be removed"):
                 self._inbox.remove(numbers)

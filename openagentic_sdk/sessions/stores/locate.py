@@ -120,7 +120,7 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
         if path[2:3] not in ("", "/", "~", "."):
             name = without_user(url)
             raise OptionsError(
-                f"store {name!r} cannot be used: // begins a host, and a file has none: write /// or no slash"
+                f"store {name!r} cannot be used: // begins a host, and a file has none; write /// or no slash"
             )
         path = "/" + path.lstrip("/")
     path = unquote(path)

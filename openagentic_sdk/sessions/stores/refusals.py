@@ -25,5 +25,5 @@ def with_advice(reason: str, code: str | None = None) -> str:
     reason = " ".join(reason.split()).rstrip(".")
     for advice, codes, words in _ADVICE:
         if code in codes or any(each in reason for each in words):
-            return f"{reason}: {advice}"
+            return f"{reason}; {advice}"
     return reason

@@ -79,5 +79,5 @@ class StoreServer(ABC):
         except self._refusal as error:
             if "\0" in (session_id or ""):
                 raise SessionNotFoundError(str(session_id), self.where) from error
-            text = f"{self.kind} refused ({self.where}): {self._reason_of(error)}"
+            text = f"{self.kind} failed ({self.where}): {self._reason_of(error)}"
             raise StorageError(text, session_id=session_id) from error

@@ -44,8 +44,8 @@ def require_schema(db: Any) -> None:
     if not may_create:
         raise StorageError(
             f"the tables of this database have schema version {usable_version(db)}, this package needs {len(MIGRATIONS)}, "
-            "and this role may not create them: run"
-            " `openagentic-sdk store migrate URL` once with a role that may"
+            "and this role may not create them, or this server is a standby: run `openagentic-sdk store migrate URL` once "
+            "on the primary with a role that may"
         )
     migrate(db)
 

@@ -257,7 +257,7 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
             raise ValueError(f"{parts.path[1:]!r} is not the number of a database")
         if parts.port == 0 or parts.fragment:  # reading the port checks it
-            raise ValueError("port 0 or a # has no meaning in it")
+            raise ValueError("it must not contain port 0 or a #")
         # Created but not opened: the driver parses the other settings in the URL, such as `?socket_timeout=5`.
         driver().ConnectionPool.from_url(address).make_connection()
     except (ValueError, TypeError, AttributeError, driver().RedisError) as error:

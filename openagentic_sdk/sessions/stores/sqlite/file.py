@@ -233,11 +233,11 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
     except driver().Error as error:
         hint = ""
         if "unable to open" in str(error) and len(os.fsencode(path)) > _LONG_PATH:
-            hint = ": choose a shorter path"
+            hint = "; choose a shorter path"
         elif getattr(error, "sqlite_errorcode", 0) & 0xFF == SQLITE_BUSY:
             writer = byte_holder(path.with_name(f"{path.name}-shm"), _WRITE_LOCK_BYTE)
             hint = f" by {writer}" if writer else ""
         reason = with_advice(f"{error}{hint}")
-        raise StorageError(f"SQLite refused ({path}): {reason}", session_id=session_id) from error
+        raise StorageError(f"SQLite failed ({path}): {reason}", session_id=session_id) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {os_reason(error)}", session_id=session_id) from error
