@@ -127,7 +127,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         session_id = store.list_sessions()[0]
         question = self.assert_parked(store, session_id)
         foreign = self.settings([], session_store=store, resume=session_id, tools=[], permission_gate=PermissionGate())
-        with self.assertRaisesRegex(OptionsError, f"the tool 'change', .* session '{session_id}' .*serve --agents"):
+        with self.assertRaisesRegex(OptionsError, f"the tool 'change', .* session '{session_id}': .*serve --agents"):
             await answer_questions(store, session_id, {question.question_id: "yes"}, tools=[])
         for answered in (False, True):
             if answered:

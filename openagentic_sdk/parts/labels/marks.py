@@ -151,4 +151,4 @@ def _declared_source(name: str, source: Any, input: Mapping[str, Any], result: T
         return None if answer is None else short_source(answer)
     if hasattr(answer, "close"):
         answer.close()  # a coroutine that is never awaited
-    return short_source(f"tool {name}, whose source function returned no text ({type(answer).__name__})")
+    return short_source(f"tool {name}, whose source is a {type(answer).__name__} and no text")
