@@ -7,7 +7,7 @@ is folded again when a list shows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import cached_property
 
 from ...events import Event
 from ...ground.frozen import changed, frozen
@@ -77,25 +77,17 @@ def read_head(
     updated: float | None,
 ) -> LogHead:
     """The head in a row of the database."""
-    parse = partial(_parse_head, session_id, created_at, metadata, summary_json, last_seq, updated)
+
+    def parse() -> LogHead:
+        summary = summary_from_dict(loads_json(summary_json)) if summary_json else None
+        start = summary or start_summary(session_id, created_at, loads_json(metadata))
+        latest = updated or start.updated
+        if last_seq and (last_seq, latest) != (start.events, start.updated):
+            start = changed(start, events=last_seq, updated=latest)
+        return LogHead(start, summary is not None or not last_seq)
+
     # Without a counter, only the summary shows that events are missing.
     return _StoredHead(session_id, last_seq, updated, parse) if last_seq and updated else parse()
-
-
-def _parse_head(
-    session_id: str,
-    created_at: float,
-    metadata: str,
-    summary_json: str | None,
-    last_seq: int | None,
-    updated: float | None,
-) -> LogHead:
-    summary = summary_from_dict(loads_json(summary_json)) if summary_json else None
-    start = summary or start_summary(session_id, created_at, loads_json(metadata))
-    updated = updated or start.updated
-    if last_seq and (last_seq, updated) != (start.events, start.updated):
-        start = changed(start, events=last_seq, updated=updated)
-    return LogHead(start, summary is not None or not last_seq)
 
 
 def copied_head(
