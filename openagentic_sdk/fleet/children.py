@@ -71,7 +71,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
 
 def _answer(store: SessionStore, session: str, seal: Seal) -> str:
-    """The result of the last run in a session that this installation wrote; empty if there is none."""
+    """The result of the last run in a session that this installation wrote; empty if none exists."""
     try:
         view, _ = load_view(store, session, seal=seal)
     except SessionNotFoundError:

@@ -188,7 +188,7 @@ class Queue:
     # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Become the owner of the next run that is due or lost, or of the run `run_id`; return it, None if there is none."""
+        """Become the owner of the next run that is due or lost, or of the run `run_id`; return it, None if none exists."""
         one, takes_turns = run_id is not None, self.limits.are_any
         usable = self.tables.is_usable
         look, take = _claiming(
@@ -317,7 +317,7 @@ class Queue:
         return _read(rows[0])
 
     def find_by_request(self, tenant: str, request_id: str) -> FleetRun | None:
-        """The tenant's run with this request id; None if there is none."""
+        """The tenant's run with this request id; None if none exists."""
         rows = self._select(self.tables.read, "tenant = %s AND request_id = %s", (tenant, request_id))
         return _read(rows[0]) if rows else None
 

@@ -315,7 +315,7 @@ _WORDS = {
 
 
 def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) -> str:
-    """Advice on what to write instead of an unknown `word`, as a clause for the end of an error; empty if there is none.
+    """Advice on what to write instead of an unknown `word`, as a clause for the end of an error; empty if none exists.
 
     `names` are the valid words, `options` those that are valid inside `options=OpenAgenticOptions(...)`.
     """

@@ -114,7 +114,7 @@ def _plain_form(subject: Subject) -> CommandLine | None:
 
 def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:
     """The problem with a line whose parts are harmless on their own: their combination, or the folder that an earlier line
-    changed to; None if there is none.
+    changed to; None if none exists.
     """
     # Each command of a line is judged by itself, and these combinations would be missed.
     moves = any(cd_words(command.argv) for command, _ in placed)

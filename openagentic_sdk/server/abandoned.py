@@ -71,7 +71,7 @@ class AbandonedRequests:
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
-        """The reason why this process cannot resume the session's request, as of the last check; None if there is none."""
+        """The reason why this process cannot resume the session's request, as of the last check; None if none exists."""
         return self._refused.get(session_id)
 
     def look(self) -> None:

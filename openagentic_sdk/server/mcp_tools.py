@@ -446,7 +446,7 @@ def _elicitation(session_id: str, parked: ParkedQuestion) -> dict[str, Any]:
 
 
 def _read_answer(response: Any, question: ParkedQuestion) -> str | None:
-    """The user's answer; None if there is none. For a permission, only the choices offered are valid."""
+    """The user's answer; None if none exists. For a permission, only the choices offered are valid."""
     content = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(content, Mapping):
         return None

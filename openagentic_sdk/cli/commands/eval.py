@@ -150,7 +150,7 @@ def _read(store: SessionStore, session_id: str) -> EvalReport:
 
 
 class _EvalProgress:
-    """The progress of an eval: one row at the bottom of a terminal, and nothing if there is none."""
+    """The progress of an eval: one row at the bottom of a terminal, and nothing if none exists."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr)

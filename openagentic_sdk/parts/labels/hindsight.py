@@ -57,7 +57,7 @@ class RecordedSession:
         return self.view
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
-        """Read the log; return the rules' objection to each call that reached the gate, by id, or None if there is none."""
+        """Read the log; return the rules' objection to each call that reached the gate, by id, or None if none exists."""
         objections: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):

@@ -164,7 +164,7 @@ class McpServer:
 
     @property
     def launcher(self) -> str:
-        """The program that may have to install the server first; empty if there is none."""
+        """The program that may have to install the server first; empty if none exists."""
         program = os.path.basename(self.command or "").partition(".")[0]
         return program if program in _LAUNCHERS else ""
 

@@ -65,7 +65,7 @@ class CommandSet:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str) -> Command | None:
-        """Find the command with this name, ignoring case; return None if there is none."""
+        """Find the command with this name, ignoring case; return None if none exists."""
         key = name_key(name)
         return next((command for command in self.commands if name_key(command.name) == key), None)
 

@@ -20,7 +20,7 @@ MAX_STYLE_BYTES = 256 * 1024
 
 @frozen
 class OutputStyle:
-    """The selected style; its fields are empty if there is none. `diagnostics` reports what was omitted."""
+    """The selected style; its fields are empty if none exists. `diagnostics` reports what was omitted."""
 
     name: str = ""
     path: str = ""

@@ -181,7 +181,7 @@ class PluginRegistry:
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Remove a plugin by its id or name; return False if there is none."""
+        """Remove a plugin by its id or name; return False if none exists."""
         with self._file.changing() as entries:
             keys = [key for key in entries if name in (key, key.partition("@")[0])]
             for key in keys:
@@ -303,7 +303,7 @@ def _dotted(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong(manifest: Mapping[str, Any]) -> str:
-    """The problem with the paths of a manifest; "" if there is none."""
+    """The problem with the paths of a manifest; "" if none exists."""
     for key in COMPONENTS:
         kinds = str | list | dict if key in ("hooks", "mcpServers") else str | list
         if not isinstance(manifest.get(key, []), kinds):

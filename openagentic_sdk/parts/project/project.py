@@ -151,7 +151,7 @@ def _models_of_variables(settings: Settings) -> dict[str, str]:
 
 
 def _command_text(commands: CommandSet, folders: ClaudeFolders, name: str, arguments: str) -> str | None:
-    """The prompt of a command that the model invokes; None if there is none that the model may invoke."""
+    """The prompt of a command that the model invokes; None if the model may invoke none."""
     command = commands.find(name)
     if command is None or not command.model_invocable:
         return None

@@ -37,7 +37,7 @@ TrustDecision = Literal["trusted", "refused", "unknown", "changed"]
 
 @frozen
 class TrustAnswer:
-    """The decision about a project: `trusted`, `refused`, `unknown` if there is none, `changed` if the files changed later.
+    """The decision about a project: `trusted`, `refused`, `unknown` if none exists, `changed` if the files changed later.
 
     In the last case, `changed` names those files, and `hooks` are the trusted ones that only forbid.
     """
@@ -220,7 +220,7 @@ def _asks_for_nothing(root: str, name: str) -> bool:
 
 
 def _skill_of(root: str, name: str) -> str:
-    """The SKILL.md of the skill folder that contains a file; "" if there is none."""
+    """The SKILL.md of the skill folder that contains a file; "" if none exists."""
     folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
     while is_within(folder, root) and folder != top:
         with os.scandir(folder) as entries:
@@ -321,7 +321,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

@@ -99,7 +99,7 @@ def denied(run: JudgedRun, decision: PermissionDecision, again: str) -> CauseInR
 
 
 def child_cause(run: JudgedRun, started: SubagentStarted) -> CauseInRun | None:
-    """The cause found inside a subagent, as a cause in the run that started it; None if there is none."""
+    """The cause found inside a subagent, as a cause in the run that started it; None if none exists."""
     cause = run.explain_child(started)
     if cause is None:
         return None

@@ -106,7 +106,7 @@ def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request in a session's events with an id for which `is_wanted` is true; None if there is none. Pure."""
+    """The first request in a session's events with an id for which `is_wanted` is true; None if none exists. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:

@@ -165,7 +165,7 @@ class StoreTest(unittest.TestCase):
         return answers
 
     def needs_processes(self) -> str:
-        """Return the source that opens the store in another process; skip the test if there is none."""
+        """Return the source that opens the store in another process; skip the test if none exists."""
         source = self.process_source()
         if source is None:
             self.skipTest("this store cannot be shared by processes")

@@ -237,7 +237,7 @@ class _RunningPlan:
         }
 
     async def _result(self, tool: str, input: Mapping[str, Any], labels: Mapping[str, Any]) -> ToolResult:
-        """Return the call's result from an earlier attempt at this plan; if there is none, make the call."""
+        """Return the call's result from an earlier attempt at this plan; if none exists, make the call."""
         while self._earlier:
             record = self._earlier.popleft()
             result, started = record.result, record.started

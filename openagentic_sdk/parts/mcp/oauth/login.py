@@ -136,7 +136,7 @@ class OAuth:
         self._is_fresh = self._is_renewed = False
 
     async def headers(self) -> dict[str, str]:
-        """Return the headers for the next request: the token, renewed if it is about to expire; empty if there is none."""
+        """Return the headers for the next request: the token, renewed if it is about to expire; empty if none exists."""
         async with self._turn:
             tokens = self._tokens()
             if tokens is not None and not tokens.is_valid(self._now()):
