@@ -102,6 +102,51 @@ class _LoopValue:
     source: str = ""
 
 
+class _SimpleCommand:
+    """A simple command as far as it is read. `pieces` are its text, `words` its words without redirections, `feeds` the
+    pipeline whose output `xargs` appends to them. `is_target` is true if the target of a redirection is next, `is_fed` if
+    the line itself contains the command's input.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.words: list[str] = []
+        self.program = self.feeds = ""
+        self.is_target = self.is_fed = False
+
+    def accepts_texts_of(self) -> str:
+        """The program to whose rules the variables in the next word are held; "" for a redirection's target."""
+        if self.is_target:
+            return ""
+        # `printf` only prints what follows its format.
+        return "echo" if self.program == "printf" and len(self.words) > 1 else self.program
+
+    def add(self, word: str, replaced: str) -> None:
+        """Append a word, `replaced` with its variables replaced; the first that is not an assignment names the program."""
+        self.pieces.append(replaced)
+        if not (self.program or self.is_target or _ASSIGNS.match(word)):
+            self.program = word
+        if self.program and not self.is_target:
+            self.words.append(replaced)
+        self.is_target = False
+
+    def tested(self) -> list[str]:
+        """The arguments, without the bracket that closes `[`."""
+        return self.words[1:-1] if self.program == "[" and self.words[-1] == "]" else self.words[1:]
+
+    def as_written(self) -> str:
+        """The command's text, behind the pipeline that feeds it; refused if it may run its input or expand it."""
+        command = "".join(self.pieces).strip()
+        # A rule about `bash` alone was not written for this text.
+        if self.is_fed and (self.feeds or _may_run_its_input(command)):
+            raise _Refused
+        if not self.feeds:
+            return command
+        if self.program in PRINT_WORDS or not _PLAIN_VALUE.fullmatch(self.program):
+            raise _Refused  # the shell also expands the wildcards in them
+        return f"{self.feeds} {command}"  # xargs appends the words of that output
+
+
 def read_compound(text: str, variables: Mapping[str, str]) -> CommandLine | None:
     """Parse a compound line; return None if any of its syntax is not known to be harmless.
 
@@ -209,7 +254,7 @@ class _CompoundReader:
         self.at = redirects.end()
         if "&1" in redirects[0]:
             self.add("true")  # so that no single command prints all of the output, which may contain error texts
-        if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+        if self.is_in_command():
             raise _Refused
 
     def assignment(self) -> bool:
@@ -349,58 +394,60 @@ class _CompoundReader:
 
     def simple(self) -> None:
         """Read one simple command, as written except for its variables."""
-        words: list[str] = []
-        pieces: list[str] = []
-        program = feeds = ""
-        is_target = is_fed = self.has_unknown = False
-        while self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+        command = _SimpleCommand()
+        self.has_unknown = False
+        while self.is_in_command() and not command.feeds:
             if self.text.startswith("<<", self.at):
-                if self.text[self.at - 1].isdigit() or is_target:
-                    raise _Refused
-                self.skip_input_text()
-                is_fed = True
-                pieces.append(f" < {_PIPE} ")
-                continue
-            if program and not is_target:
-                stand_ins = self.stand_ins(program)
-                if stand_ins:
-                    words += stand_ins
-                    pieces.append(" ".join(stand_ins))
-                    continue
-                if feeds := self.feeding_pipeline(program):
-                    break
-            redirect = _REDIRECT.match(self.text, self.at)
-            match = _BLANK.match(self.text, self.at) or redirect
-            if match is not None:
-                pieces.append(" " if "#" in match[0] or "\n" in match[0] else match[0])
-                is_target = is_target or redirect is not None
-                self.at = match.end()
-                continue
-            word = self.next_word()
-            # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.
-            is_open_target = is_target and word[0] != '"'
-            if "$" in word and (is_open_target or not program or self.text[self.at : self.at + 1] in ("<", ">")):
-                raise _Refused
-            # What follows the format of a printf is only printed.
-            prints = program == "printf" and len(words) > 1
-            pieces.append(self.substituted(word, "" if is_target else "echo" if prints else program))
-            if not (program or is_target or _ASSIGNS.match(word)):
-                program = word
-            if program and not is_target:
-                words.append(pieces[-1])
-            is_target = False
-        tested = words[1:-1] if program == "[" and words[-1] == "]" else words[1:]
-        if self.has_unknown and program in ("[", "test") and not compares_texts(tested):
+                self.input_text(command)
+            elif not (self.listed_words(command) or self.blank_or_redirect(command)):
+                self.word(command)
+        if self.has_unknown and command.program in ("[", "test") and not compares_texts(command.tested()):
             raise _Refused  # it could be the name of a file
-        command = "".join(pieces).strip()
-        # A rule about `bash` alone was not written for this text.
-        if is_fed and (feeds or _may_run_its_input(command)):
+        self.add(command.as_written())
+
+    def is_in_command(self) -> bool:
+        """Whether the simple command continues here."""
+        return self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at)
+
+    def input_text(self, command: _SimpleCommand) -> None:
+        """Read a here-string or here-document as a redirection from a pipe."""
+        if self.text[self.at - 1].isdigit() or command.is_target:
             raise _Refused
-        if feeds:  # xargs appends the words of that output
-            if program in PRINT_WORDS or not _PLAIN_VALUE.fullmatch(program):
-                raise _Refused  # the shell also expands the wildcards in them
-            command = f"{feeds} {command}"
-        self.add(command)
+        self.skip_input_text()
+        command.is_fed = True
+        command.pieces.append(f" < {_PIPE} ")
+
+    def listed_words(self, command: _SimpleCommand) -> bool:
+        """Read an argument that stands for other words: braces, `<(...)` or listed files; return False if none is next."""
+        if not command.program or command.is_target:
+            return False
+        stand_ins = self.stand_ins(command.program)
+        if stand_ins:
+            command.words += stand_ins
+            command.pieces.append(" ".join(stand_ins))
+        else:
+            command.feeds = self.feeding_pipeline(command.program)
+        return bool(stand_ins or command.feeds)
+
+    def blank_or_redirect(self, command: _SimpleCommand) -> bool:
+        """Read blanks, comments or a redirection's operator, whose target is then next; return False if none is next."""
+        redirect = _REDIRECT.match(self.text, self.at)
+        match = _BLANK.match(self.text, self.at) or redirect
+        if match is None:
+            return False
+        command.pieces.append(" " if "#" in match[0] or "\n" in match[0] else match[0])
+        command.is_target = command.is_target or redirect is not None
+        self.at = match.end()
+        return True
+
+    def word(self, command: _SimpleCommand) -> None:
+        """Read a word that contains no blanks outside quotes: the program, an argument, or the target of a redirection."""
+        word = self.next_word()
+        # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.
+        is_open_target = command.is_target and word[0] != '"'
+        if "$" in word and (is_open_target or not command.program or self.text[self.at : self.at + 1] in ("<", ">")):
+            raise _Refused
+        command.add(word, self.substituted(word, command.accepts_texts_of()))
 
     def skip_input_text(self) -> None:
         """Skip a here-string or a here-document, both of which are only input."""
@@ -478,7 +525,7 @@ class _CompoundReader:
             return ""
         self.at = word.end()
         self.skip(newlines=False)
-        if self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at):
+        if self.is_in_command():
             raise _Refused
         return f"{value.source} | {_EACH}"
 
