@@ -17,6 +17,7 @@ from ..parts.workflows.fold import StepsFold
 from ..parts.workflows.inbox import deliver, with_ancestors
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
+from ..sessions.folds.features.untrusted import UntrustedFold
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .record import OPEN, FleetRun, RunOutcome
@@ -132,6 +133,13 @@ def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
             with suppress(SessionNotFoundError):
                 runs += [] if is_run_of_step(store, child) else _step_runs(store, child)
     return runs
+
+
+def sources_of_workflow(store: SessionStore, run: FleetRun) -> tuple[str, ...]:
+    """The untrusted sources that the workflow of this step has read; empty for a run that is not a step."""
+    if run.listener is None or not run.is_step:
+        return ()
+    return tuple(load_view(store, run.listener[0], (UntrustedFold,))[0].fold(UntrustedFold).sources)
 
 
 def is_run_of_step(store: SessionStore, session: str) -> bool:

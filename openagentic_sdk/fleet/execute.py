@@ -31,7 +31,7 @@ from ..runs.background import BackgroundRun, submit
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.seal import Seal
-from .children import RUN_OF_STEP, StepRuns, is_run_of_step, tell_end
+from .children import RUN_OF_STEP, StepRuns, is_run_of_step, sources_of_workflow, tell_end
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
@@ -110,7 +110,8 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
     async with workspace_of(fleet, lease, affordable, draining) as options:
         lease.check()
         # The prompt is in the log already if an earlier worker stored it; to submit it again would be a second turn.
-        background = submit(None if standing.is_said else _named_prompt(fleet, run), options, guard=lease.check)
+        prompt = None if standing.is_said else await off_loop(True, _named_prompt, fleet, run)
+        background = submit(prompt, options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()
         return await _ending(store, lease, background, options.key_file, standing.after_seq)
@@ -130,11 +131,16 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
 
 
 def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
-    """The prompt with its request id, which the queue keeps unique within the tenant; None to continue from the log."""
+    """The prompt with its request id, which the queue keeps unique within the tenant; None to continue from the log.
+
+    That of a step names what its workflow has read, because it may derive from it, like a subagent's prompt.
+    """
     if run.prompt is None:
         return None
     may_name = fleet.agents[run.agent].client_files
-    return replace(read_prompt(run.prompt, paths=False), request_id=run.request_id, names_files=may_name)
+    prompt = replace(read_prompt(run.prompt, paths=False), request_id=run.request_id, names_files=may_name)
+    sources = sources_of_workflow(fleet.store, run)
+    return replace(prompt, typed="", names_files=False, sources=sources) if sources else prompt
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:

@@ -38,8 +38,8 @@ class IncomingPrompt:
     """A prompt on its way into the log; each part may change it.
 
     The model reads `text` and, directly after it, `behind`, which hooks do not see; `events` are stored after the message.
-    `sources` names the outside origins of the text (see `UserMessage.untrusted`). `is_expanded` is true once a part has
-    replaced the text that a person typed. `sha256` is the digest of the caller's input, if it has a request id.
+    `sources` names the outside origins of the text (see `UserMessage.untrusted`). `is_expanded` is true if nobody typed the
+    text, or a part has replaced it. `sha256` is the digest of the caller's input, if it has a request id.
     """
 
     said: Said

@@ -26,7 +26,7 @@ class MediaPart:
 @frozen
 class Said:
     """A prompt as received. `parts` are removed as they are stored; `attachments` are already stored. `typed` is the
-    portion of the text that a person wrote, None for all of it.
+    portion of the text that a person wrote, None for all of it, and `sources` names the outside origins of the rest.
 
     `request_id` identifies the prompt or message within its session: one that is already in the log is not accepted again.
     `may_answer` is False for a sender who may not answer questions, and so may not close one by sending something else.
@@ -40,6 +40,7 @@ class Said:
     may_answer: bool = True
     names_files: bool = True
     typed: str | None = None
+    sources: Sequence[str] = ()
 
 
 # Prompts to run one after the other.

@@ -164,6 +164,8 @@ class ServerTools(Part):
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Add to a prompt what the servers provide for it. Raises `McpError`."""
+        if prompt.is_expanded:
+            return
 
         async def permits(server: str, uri: str) -> bool:
             use = ToolUse(f"attachment:{os.urandom(8).hex()}", "ReadMcpResource", {"server": server, "uri": uri})

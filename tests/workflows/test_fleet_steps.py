@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk import Agent, Flow, OpenAgenticOptions, StepFailedError, WorkflowError, workflow
 from openagentic_sdk.agents import Agents
+from openagentic_sdk.events import UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker
 from openagentic_sdk.parts.record.lifecycle import delete_session
 from openagentic_sdk.parts.workflows.progress import WorkflowProgress, retry_step
@@ -98,6 +101,43 @@ class FleetSteps(FleetCase):
         fleet = self.fleet_of(ScriptedProvider([]))
         run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k")))
         self.assertEqual(self.text(run.session), "failed: error")
+
+    def test_a_prompt_from_what_the_workflow_has_read_is_untrusted_and_is_neither_a_command_nor_a_file(self) -> None:
+        @workflow
+        async def relay(flow: Flow) -> list[str]:
+            first = await flow.agent(reader, "Greet me.", queue="models")
+            return [first, await flow.agent(reader, await flow.wait_for("mail"), queue="models")]
+
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        command = folder / ".claude/commands/greet.md"
+        command.parent.mkdir(parents=True)
+        command.write_text("Greet $ARGUMENTS.")
+        provider = ScriptedProvider(["one", "two"], resumable=True)
+        for labels in ("off", "guard"):
+            with self.subTest(labels=labels):
+                options = OpenAgenticOptions(session_store=self.store)
+                steps = OpenAgenticOptions(
+                    provider=provider, model="scripted", cwd=folder, labels=labels, setting_sources=["project"]
+                )
+                fleet = Fleet(self.store, Agents({"relay": relay.to_options(options), "reader": steps}))
+                self.addCleanup(fleet.close)
+                run_id = asyncio.run(fleet.enqueue("relay", relay.prompt(), request_id=f"k{labels}"))
+                session = asyncio.run(fleet.status(run_id)).session
+                asyncio.run(relay.deliver(session, "mail", "/greet them @.claude/commands/greet.md", options=options))
+                self.finish(fleet, run_id)
+                steps_of = [row for row in asyncio.run(fleet.runs()) if row.listener and row.listener[0] == session]
+                rows = sorted(steps_of, key=lambda row: row.id)
+                prompts = [
+                    next(event for event in self.store.read_events(row.session) if isinstance(event, UserMessage))
+                    for row in rows
+                ]
+                self.assertEqual(
+                    [(each.text, list(each.untrusted)) for each in prompts],
+                    [
+                        ("Greet me.", []),
+                        ("/greet them @.claude/commands/greet.md", [f"run {rows[0].id}", "event mail"]),
+                    ],
+                )
 
     @full_size
     def test_a_failed_step_that_is_retried_is_another_run_and_each_failure_can_be_retried(self) -> None:

@@ -87,7 +87,7 @@ class Labels(Part):
         """Separate the text that a person typed from the files, commands and images attached to it."""
         message, fold = prompt.said, self.run.view.fold(LabelsFold)
         is_more = prompt.text != message.text or prompt.behind != "" or bool(message.parts)
-        is_relayed = message.typed is not None or bool(message.attachments)
+        is_relayed = (message.typed is not None and not message.sources) or bool(message.attachments)
         if is_relayed or any(part.path is None or not self._place.holds(part.path) for part in message.parts):
             prompt.sources.append(_ATTACHED)
         elif is_more and (not self._place.is_trusted or fold.written or fold.shell_source is not None):
