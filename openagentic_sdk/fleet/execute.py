@@ -36,9 +36,9 @@ from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
 from .record import OVER, FleetRun, RunOutcome
-from .standing import Standing, ended_itself, last_outcome, look, parked, usage_after
+from .standing import Standing, ended_itself, last_outcome, look, parked, refused, usage_after
 
-# The delay before retrying a run whose session is in use, and one whose store refused an operation.
+# The delay before retrying a run whose session is in use, and one whose store cannot be read.
 BUSY_S = 1.0
 REFUSED_S = 2.0
 MAX_ERROR_CHARS = 1000
@@ -186,8 +186,10 @@ async def _ending(
         end = standing.outcome
         if end is None and lease.run.prompt is None:  # no request id leads to its result
             end = await off_loop(True, last_outcome, store, lease.run.session, after_seq)
-        error = _words(result.error or "its result could not be stored")
-        return end or RunOutcome("queued", error=error, delay_s=REFUSED_S)
+        if end is None:
+            error = _words(result.error or "its result could not be stored")
+            end = await off_loop(True, refused, store, lease.run.session, error)
+        return end
     return RunOutcome("ended", result.stop_reason, None if result.success else _words(result.error))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Result, SystemInit, SystemNotice, ToolResult, UserAnswer
+from ..events import AssistantMessage, Result, SystemInit, SystemNotice, ToolResult, UserAnswer, UserMessage
 from ..ground.backoff import Backoff
 from ..ground.frozen import frozen
 from ..parts.record.folds.spending import own_spending
@@ -21,6 +21,8 @@ from .record import FleetRun, RunOutcome, RunUsage
 
 # The delays before retrying a run whose answered call needs a tool that its worker lacked.
 _FOR_ANOTHER = Backoff(1.0, 300.0, jitter=0.5)
+# The delays before retrying a run whose store refused an event.
+_REFUSED = Backoff(2.0, 300.0)
 # How many events at the end of a log are searched for earlier attempts.
 _LOOKED_AT = 200
 
@@ -171,6 +173,20 @@ def _for_another(store: SessionStore, session: str, seq: int) -> RunOutcome:
         elif isinstance(event, Result) and event.stop_reason == "waiting":
             attempts, reason = attempts + 1, event.error_message
     return RunOutcome("queued", error=reason, delay_s=_FOR_ANOTHER.wait_s(max(1, attempts)))
+
+
+def refused(store: SessionStore, session: str, error: str) -> RunOutcome:
+    """The outcome of a run that ended because its store refused an event: it is retried until the store accepts it.
+
+    Each attempt may pay for the refused answer again, hence the growing delays while the log makes no progress.
+    """
+    attempts = 1
+    for event in store.iter_events(session, after_seq=max(0, store.last_seq(session) - _LOOKED_AT)):
+        if isinstance(event, UserMessage | AssistantMessage | ToolResult):
+            attempts = 1
+        elif isinstance(event, SystemInit):
+            attempts += 1
+    return RunOutcome("queued", error=error, delay_s=_REFUSED.wait_s(attempts))
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:

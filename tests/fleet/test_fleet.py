@@ -250,8 +250,8 @@ class QueueTest(FleetTest):
             self.assertEqual(self.work(), [(run_id, "running"), (run_id, "failed: no such model")])
             self.assertEqual((self.status(run_id).state, self.status(run_id).stop_reason), ("failed", "error"))
 
-    def test_a_run_whose_result_was_not_stored_is_not_over(self) -> None:
-        open_writer, refusals = self.store.open_writer, 1
+    def test_a_run_whose_result_was_not_stored_is_not_over_and_waits_longer_each_time(self) -> None:
+        open_writer, refusals = self.store.open_writer, 3
 
         def open_refusing(session_id: str) -> SessionWriter:
             writer = open_writer(session_id)
@@ -269,8 +269,12 @@ class QueueTest(FleetTest):
 
         self.store.open_writer = open_refusing  # type: ignore[method-assign]
         run_id = self.pay("k")
-        self.assertEqual(self.work(), [(run_id, "running"), (run_id, "handed back: its result could not be stored")])
-        self.make_due(run_id)
+        for least_s in (2.0, 4.0, 8.0):
+            before = self.fleet.queue.now()
+            [_, (_, what)] = self.work()
+            self.assertEqual(what, "handed back: its result could not be stored")
+            self.assertGreaterEqual(self.status(run_id).run_at - before, least_s)
+            self.make_due(run_id)
         self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
         self.check_ended(run_id, "k")
 
