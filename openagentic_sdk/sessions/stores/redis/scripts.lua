@@ -245,7 +245,7 @@ return 1
 -- script drop_blobs
 -- KEYS: head, blobs.  ARGV: digests ...
 if redis.call('HGET', KEYS[1], 'format') ~= FORMAT then return 0 end
-redis.call('HDEL', KEYS[2], unpack(ARGV))
+each('HDEL', KEYS[2], ARGV)
 redis.call('HSET', KEYS[1], 'blobs', redis.call('HLEN', KEYS[2]))
 return 1
 
