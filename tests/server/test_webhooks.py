@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, OptionsError
-from openagentic_sdk.events import Result
+from openagentic_sdk.events import Result, UserAnswer, UserQuestion
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
@@ -91,6 +91,20 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
             await webhooks.start()
             await webhooks.settled()
             self.assertEqual([message["type"] for message in receiver.messages()], types)
+
+    async def test_a_message_names_the_questions_that_were_open_when_the_run_stopped(self) -> None:
+        session_id = await self.run_one([ASK], "waiting")
+        (first,) = self.store.open_question_ids(session_id)
+        later = [UserQuestion("second", "Two?"), Result("", session_id, "waiting")]
+        last = [UserAnswer(first, "milk"), UserQuestion("third", "Three?"), Result("", session_id, "waiting")]
+        for event in (*later, *last):
+            self.store.append_event(session_id, event)
+        receiver = Receiver()
+        webhooks = self.webhooks(receiver)
+        await webhooks.start()
+        await webhooks.settled()
+        names = [[each["question_id"] for each in message["data"]["questions"]] for message in receiver.messages()]
+        self.assertEqual(names, [[first], [first, "second"], ["second", "third"]])
 
     def test_the_example_of_the_specification_has_its_signature(self) -> None:
         key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")

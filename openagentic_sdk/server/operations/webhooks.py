@@ -27,6 +27,7 @@ from ...kernel.recorder import off_loop
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
 from ...sessions.folds.standing import is_end
+from ...sessions.folds.view import SessionView
 from ..streams import EventLines
 from .journal import Journal
 
@@ -139,12 +140,21 @@ class Webhooks:
         for event in events:
             # A suspended request is resumed by another process: it has not ended.
             if isinstance(event, Result) and event.seq and is_end(event):
-                await self._send(session_id, event, self._message(session_id, event, events, metadata), target, key)
+                waits = event.stop_reason == "waiting"
+                questions = await off_loop(True, self._open_questions, session_id, event.seq) if waits else ()
+                await self._send(session_id, event, self._message(session_id, event, questions, metadata), target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
                 await off_loop(True, self._store.update_metadata, session_id, marks)
 
+    def _open_questions(self, session_id: str, seq: int) -> list[UserQuestion]:
+        """The questions that were open after event `seq`, oldest first: also those asked before an earlier message."""
+        view = SessionView()
+        for event in self._store.iter_events(session_id, limit=seq):
+            view.apply(event)
+        return view.open_questions()
+
     def _message(
-        self, session_id: str, result: Result, events: Sequence[Event], metadata: Mapping[str, Any]
+        self, session_id: str, result: Result, questions: Sequence[UserQuestion], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The message about the end of a run; if the run waits, with its questions."""
         kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
@@ -158,7 +168,6 @@ class Webhooks:
         if kind == "failed":
             data["error"] = (result.error_message or "")[:MAX_TEXT_CHARS]
         if kind == "waiting":
-            questions = [self._lines.shown(event) for event in events if isinstance(event, UserQuestion)]
             data["questions"] = [
                 {
                     "question_id": question.question_id,
@@ -167,8 +176,8 @@ class Webhooks:
                     "preview": question.details.get("preview"),
                     "reason": question.details.get("reason"),
                 }
-                for question in questions
-                if isinstance(question, UserQuestion) and (question.seq or 0) < (result.seq or 0)
+                for question in map(self._lines.shown, questions)
+                if isinstance(question, UserQuestion)
             ]
         stamp = datetime.fromtimestamp(result.ts or 0, UTC).isoformat(timespec="milliseconds")
         return {"type": f"session.{kind}", "timestamp": stamp, "data": data}
