@@ -133,8 +133,8 @@ class Application:
         request.route = endpoint.name
         if call.method == "POST":
             call.check_kind(may_be_empty=endpoint.body is None)
-            more = rate_headers(self.desk) if self.desk.takes_prompts else {}
-            call.more_headers += [(name.lower().encode(), value.encode()) for name, value in more.items()]
+            limits = rate_headers(self.desk)
+            call.more_headers += [(name.lower().encode(), value.encode()) for name, value in limits.items()]
         if endpoint.query:
             call.query_values = read_query(endpoint.query, call.query)
         await HANDLERS[endpoint.name](call, self._office)

@@ -98,6 +98,7 @@ class Desk(Shelf):
         # Called when a run stops, with the session, the stop reason, and the error if any.
         self.on_stop: Callable[[str, str, str | None], None] = lambda *stopped: None
         self.is_draining = False
+        self.is_queue = False  # whether other processes execute the runs
         self._agents = agents
         self._max_runs = max_runs
         self._runs: dict[str, BackgroundRun] = {}
@@ -616,7 +617,12 @@ def count_runs(desk: Desk) -> int:
 
 
 def rate_headers(desk: Desk) -> dict[str, str]:
-    """Headers with the limit of simultaneous runs and the number still free (draft-ietf-httpapi-ratelimit-headers-10)."""
+    """Headers with the limit of simultaneous runs and the number still free (draft-ietf-httpapi-ratelimit-headers-10).
+
+    Empty if this process runs nothing: it only shows sessions, or queues the runs for a fleet.
+    """
+    if not desk.takes_prompts or desk.is_queue:
+        return {}
     free = max(0, desk._max_runs - count_runs(desk))
     return {
         "RateLimit-Policy": f'"runs";q={desk._max_runs};qu="concurrent-requests"',

@@ -28,6 +28,7 @@ class FleetDesk(Desk):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet.agents, fleet.store)
+        self.is_queue = True
         self._fleet = fleet
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:

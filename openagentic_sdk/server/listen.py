@@ -170,4 +170,5 @@ class _Lifespan:
         if not answer.done():
             answer.cancel()
         elif answer.result()["type"].endswith(".failed"):
-            raise OptionsError(f"the application failed at {what}: {answer.result().get('message', '')}")
+            reason = answer.result().get("message") or "it gave no reason"
+            raise OptionsError(f"the application failed at {what}: {reason}")

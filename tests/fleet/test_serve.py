@@ -10,6 +10,7 @@ from openagentic_sdk.errors import RequestRefusedError, SessionNotFoundError
 from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.fleet import Worker
 from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
 from openagentic_sdk.server.guard import Principal
 
@@ -52,6 +53,9 @@ class ServeTest(FleetTest):
         request_ids = [event.request_id for event in events if isinstance(event, UserMessage)]
         self.assertEqual(request_ids[0], started.request_id)
         self.assertEqual(self.store.read_summary(started.session_id).tenant, "a")
+
+    def test_a_server_that_only_queues_runs_announces_no_limit_of_simultaneous_ones(self) -> None:
+        self.assertEqual(rate_headers(self.desk), {})
 
     def test_an_answer_wakes_the_run_and_a_message_sent_meanwhile_is_the_next_prompt(self) -> None:
         async def ask() -> str:
