@@ -16,6 +16,7 @@ import mmap
 import os
 import pickle
 import select
+import shutil
 import signal
 import struct
 import sys
@@ -24,7 +25,7 @@ import threading
 import time
 import traceback
 import unittest
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -241,6 +242,23 @@ def report_outcomes(outcomes: Iterable[Outcome], result: unittest.TestResult) ->
         result.stopTest(test)
 
 
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[None]:
+    """Use one folder for all temporary files, and remove it: the processes that tests kill leave theirs behind."""
+    outer, folder = os.environ.get("TMPDIR"), tempfile.mkdtemp(prefix="t-")
+    os.chmod(folder, 0o711)  # servers and tests that run as other users reach their own folders in it
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        if outer is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = outer
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Spread(unittest.TestSuite):
     """A suite of test modules that run in several processes."""
 
@@ -273,9 +291,10 @@ class Spread(unittest.TestSuite):
             print_flaky(failed[number])
             report_outcomes(outcomes, result)
 
-        self._spread(modules, range(len(modules)), self.workers, result, take)
-        if failed and not result.shouldStop:
-            self._spread(modules, list(failed), 1, result, take_again)
+        with temporary_folder():
+            self._spread(modules, range(len(modules)), self.workers, result, take)
+            if failed and not result.shouldStop:
+                self._spread(modules, list(failed), 1, result, take_again)
         return result
 
     def _spread(

@@ -102,7 +102,7 @@ class _LoopValue:
     source: str = ""
 
 
-class _SimpleCommand:
+class _UnfinishedCommand:
     """A simple command as far as it is read. `pieces` are its text, `words` its words without redirections, `feeds` the
     pipeline whose output `xargs` appends to them. `is_target` is true if the target of a redirection is next, `is_fed` if
     the line itself contains the command's input.
@@ -394,7 +394,7 @@ class _CompoundReader:
 
     def simple(self) -> None:
         """Read one simple command, as written except for its variables."""
-        command = _SimpleCommand()
+        command = _UnfinishedCommand()
         self.has_unknown = False
         while self.is_in_command() and not command.feeds:
             if self.text.startswith("<<", self.at):
@@ -409,7 +409,7 @@ class _CompoundReader:
         """Whether the simple command continues here."""
         return self.at < len(self.text) and self.text[self.at] != ")" and not _END.match(self.text, self.at)
 
-    def input_text(self, command: _SimpleCommand) -> None:
+    def input_text(self, command: _UnfinishedCommand) -> None:
         """Read a here-string or here-document as a redirection from a pipe."""
         if self.text[self.at - 1].isdigit() or command.is_target:
             raise _Refused
@@ -417,7 +417,7 @@ class _CompoundReader:
         command.is_fed = True
         command.pieces.append(f" < {_PIPE} ")
 
-    def listed_words(self, command: _SimpleCommand) -> bool:
+    def listed_words(self, command: _UnfinishedCommand) -> bool:
         """Read an argument that stands for other words: braces, `<(...)` or listed files; return False if none is next."""
         if not command.program or command.is_target:
             return False
@@ -429,7 +429,7 @@ class _CompoundReader:
             command.feeds = self.feeding_pipeline(command.program)
         return bool(stand_ins or command.feeds)
 
-    def blank_or_redirect(self, command: _SimpleCommand) -> bool:
+    def blank_or_redirect(self, command: _UnfinishedCommand) -> bool:
         """Read blanks, comments or a redirection's operator, whose target is then next; return False if none is next."""
         redirect = _REDIRECT.match(self.text, self.at)
         match = _BLANK.match(self.text, self.at) or redirect
@@ -440,7 +440,7 @@ class _CompoundReader:
         self.at = match.end()
         return True
 
-    def word(self, command: _SimpleCommand) -> None:
+    def word(self, command: _UnfinishedCommand) -> None:
         """Read a word that contains no blanks outside quotes: the program, an argument, or the target of a redirection."""
         word = self.next_word()
         # Bash looks for assignments, descriptors (`2>f`) and its own words before it replaces variables.

@@ -121,7 +121,8 @@ class FullPostgres(RefusalCase):
     def test_a_full_server_is_an_error_with_a_remedy_and_the_session_continues_after_it(self) -> None:
         import psycopg
 
-        disk = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        disk = Path(self.enterContext(tempfile.TemporaryDirectory())) / "disk"
+        disk.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
         if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
             self.skipTest("needs root, to mount a small disk")
