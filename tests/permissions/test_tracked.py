@@ -34,3 +34,21 @@ class Tracked(unittest.TestCase):
                         gate = PermissionGate(permission_mode="default", workspace_roots=(str(project),), deny=deny)
                         context = {"cwd": str(project), "project_dir": str(project)}
                         self.assertEqual(gate.verdict("Bash", {"command": command}, context).outcome, outcome)
+
+    def test_an_index_that_is_cut_anywhere_keeps_what_it_may_contain_from_being_printed(self) -> None:
+        project = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
+        (project / "secret.txt").write_text("x\n", "utf-8")
+        for words in (["init", "-q"], ["add", "."]):
+            subprocess.run(["git", *words], cwd=project, check=True)
+        index = project / ".git/index"
+        whole = index.read_bytes()
+        gate = PermissionGate(
+            permission_mode="default",
+            workspace_roots=(str(project),),
+            deny=parse_rules(["Read(./secret.txt)"], "deny", "options"),
+        )
+        for end in (12, 40, 72, 74, 80, len(whole)):
+            with self.subTest(end=end):
+                index.write_bytes(whole[:end])
+                context = {"cwd": str(project), "project_dir": str(project)}
+                self.assertEqual(gate.verdict("Bash", {"command": "git diff"}, context).outcome, "ask")

@@ -86,11 +86,13 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
 
 
 def index_names(data: bytes) -> Iterator[str]:
-    """Yield the paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for another version."""
+    """Yield the paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for another version or a cut index."""
     if data[:4] != b"DIRC" or data[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
         raise ValueError("the index has another format version")
     at = 12
     for _ in range(int.from_bytes(data[8:12], "big")):
+        if at + 62 > len(data):
+            raise ValueError("the index ends within an entry")
         # The extended flag of version 3, in the high byte of the flags, means two more bytes before the name.
         start = at + (64 if data[at + 60] & 0x40 else 62)
         end = data.index(b"\0", start)
