@@ -45,7 +45,7 @@ from openagentic_sdk.parts.record.places import Needles, erase_places, find_plac
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, verify_session
-from openagentic_sdk.serialization import event_to_dict
+from openagentic_sdk.serialization import dumps_event, event_to_dict
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -127,6 +127,15 @@ class Erasing(RecordCase):
 
     def erased(self, store: SessionStore, **how: object) -> Erasure:
         return erase(store, "s", seal=self.seal, **how)  # type: ignore[arg-type]
+
+    def test_a_value_is_erased_with_what_is_inside_it_beside_any_number_of_other_places(self) -> None:
+        store = MemorySessionStore()
+        self.addCleanup(store.close)
+        store.create_session(session_id="s")
+        output = {"a": {SECRET: 1, "x": SECRET}, **{f"a-{number:02}": SECRET for number in range(60)}}
+        store.append_events("s", [UserMessage("x"), ToolUse("c", "Get", {}), ToolResult("c", output)])
+        self.erased(store, texts=[SECRET])
+        self.assertNotIn(SECRET, "".join(map(dumps_event, store.read_events("s"))))
 
     def family(self, store: SessionStore, secret: str) -> None:
         """A session with a fork, a child and a grandchild that contain the value in every conceivable place."""

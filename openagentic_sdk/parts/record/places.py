@@ -175,8 +175,9 @@ def find_places(
 def _outermost(places: Iterable[FieldPlace]) -> list[FieldPlace]:
     """The places that are not inside another one, in order."""
     outermost: list[FieldPlace] = []
-    for seq, pointer in sorted(places):
-        if not any(other_seq == seq and is_at_or_below(pointer, place) for other_seq, place in outermost[-50:]):
+    # Compared step by step, so that everything inside a place follows it directly: as text, "/a-b" comes before "/a/b".
+    for seq, pointer in sorted(places, key=lambda place: (place[0], place[1].split("/"))):
+        if not outermost or outermost[-1][0] != seq or not is_at_or_below(pointer, outermost[-1][1]):
             outermost.append((seq, pointer))
     return outermost
 
