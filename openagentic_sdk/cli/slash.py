@@ -151,7 +151,7 @@ class SlashCommands:
         )
         self._say(f"undone back to event {to_seq}")
         if files:
-            self._say(*restored_lines(newest_restore(conversation.store, session_id)))
+            self._say(*restored_lines(newest_restore(conversation.store, session_id, to_seq)))
 
     async def _resume(self, rest: str) -> None:
         conversation = self._conversation

@@ -17,6 +17,7 @@ from typing import Any
 
 from openagentic_sdk import AgentDefinition, OpenAgenticOptions, run
 from openagentic_sdk.errors import FilesChangedError, SessionLockedError, StorageError
+from openagentic_sdk.cli.stored.files import newest_restore
 from openagentic_sdk.events import (
     FileKept,
     FilesRestored,
@@ -28,6 +29,8 @@ from openagentic_sdk.events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UserMessage,
+    UserQuestion,
 )
 from openagentic_sdk.ground.files import digest_bytes
 from openagentic_sdk.parts.record.archive import archive_session, restore_session
@@ -114,6 +117,13 @@ class Undo(UndoCase):
         for state in reversed(states):
             self.undo()
             self.assertEqual(self.files(), state)
+
+    def test_the_outcome_is_found_behind_the_ends_of_what_was_open(self) -> None:
+        session = self.run_turn(write("a", "x"))
+        start = next(event.seq or 0 for event in self.events if isinstance(event, UserMessage)) - 1
+        self.store.append_events(session, [UserQuestion(str(number), "Well?") for number in range(3)])
+        self.undo()
+        self.assertEqual(newest_restore(self.store, session, start).paths, [str(self.cwd / "a")])
 
     def test_several_turns_are_undone_at_once(self) -> None:
         self.put("a")

@@ -94,16 +94,17 @@ def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: 
         restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
         return restored_lines(restored)
     event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts, roots=roots)
-    restored = newest_restore(store, session_id)
+    restored = newest_restore(store, session_id, to_seq)
     return [f"event {event.seq} undoes everything after event {to_seq}", *restored_lines(restored)]
 
 
-def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
-    """The outcome of the newest restore. Raises `SessionError` if none exists."""
-    for event in store.iter_events(session_id, after_seq=max(store.last_seq(session_id) - 2, 0)):
-        if isinstance(event, FilesRestored):
-            return event
-    raise SessionError(f"session {session_id!r} has no files that were just restored: look at its events")
+def newest_restore(store: SessionStore, session_id: str, to_seq: int) -> FilesRestored:
+    """The outcome of the newest restore, to the state at event `to_seq`. Raises `SessionError` if none exists."""
+    events = store.iter_events(session_id, after_seq=to_seq)
+    restores = [event for event in events if isinstance(event, FilesRestored) and event.to_seq == to_seq]
+    if not restores:
+        raise SessionError(f"session {session_id!r} has no files that were just restored: look at its events")
+    return restores[-1]
 
 
 def restored_lines(restored: FilesRestored) -> list[str]:
