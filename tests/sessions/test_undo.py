@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk import AgentDefinition, OpenAgenticOptions, run
-from openagentic_sdk.errors import FilesChangedError, SessionLockedError, StorageError
 from openagentic_sdk.cli.stored.files import newest_restore
+from openagentic_sdk.errors import FilesChangedError, SessionLockedError, StorageError
 from openagentic_sdk.events import (
     FileKept,
     FilesRestored,
