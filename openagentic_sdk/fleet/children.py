@@ -72,7 +72,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
 
 def _answer(store: SessionStore, session: str, seal: Seal) -> str:
-    """The result of the last run in a session that this installation wrote; empty if none exists."""
+    """The text of the session's last result that this installation wrote, JSON if it is structured; empty if none exists."""
     try:
         view, _ = load_view(store, session, seal=seal)
     except SessionNotFoundError:
@@ -85,9 +85,9 @@ def _answer(store: SessionStore, session: str, seal: Seal) -> str:
 
 
 async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
-    """Notify the workflow that a run belongs to of the run's end, once.
+    """Notify the workflow that listens for a run's end, if any; notifying it twice has no further effect.
 
-    If the run was cancelled or failed, cancel the runs of its own steps.
+    If the run was cancelled or failed, first cancel the runs of its own steps.
     """
     if outcome.state in ("cancelled", "failed"):
         await cancel_steps(fleet, row)
@@ -121,7 +121,10 @@ async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
 
 
 def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
-    """The numbers of runs that steps of a workflow and of its nested workflows name, each with its workflow's session."""
+    """The runs that the steps of a workflow and of its nested workflows enqueued: the workflow's session and the number.
+
+    Empty if the log cannot be read.
+    """
     runs = list[tuple[str, int]]()
     with suppress(SessionError):
         steps = load_view(store, session, (StepsFold,))[0].fold(StepsFold)

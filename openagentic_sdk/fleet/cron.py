@@ -129,7 +129,7 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
             end = 6 if first is None else 7 if begin and not end else end
         if low <= end < begin <= high:
             raise OptionsError(
-                f"cron line {line!r}: {part!r} is not a valid {name}, since a range ascends: "
+                f"cron line {line!r}: {part!r} is not a valid {name}, since ranges must ascend: "
                 f"write two, {first}-{high},{low}-{last}"
             )
         if not low <= begin <= end <= high:

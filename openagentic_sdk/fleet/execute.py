@@ -45,7 +45,9 @@ MAX_ERROR_CHARS = 1000
 
 
 async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> RunOutcome | None:
-    """Continue a run until it is over, parked or handed back, and update its row; None if the lease was lost.
+    """Continue a run until it is over, parked or handed back, write that to its row, and return it.
+
+    None means that it could not be written, mostly because the lease was lost.
 
     Once `draining` is set, a running step has `grace_s` seconds to finish before the run is handed back.
     """
@@ -194,10 +196,11 @@ async def _ending(
 
 
 def _take_over(store: SessionStore, session: str) -> None:
-    """Prevent the previous process of the run, if it is still alive, and its subagents from writing."""
+    """Prevent the run's previous process, if it is still alive, from writing to the session and those of its subagents."""
     with suppress(SessionNotFoundError):
         store.take_over(session).close()
         for child in store.list_children(session):
+            # The run of a workflow's step has an owner and a lease of its own.
             if store.is_held(child) and not is_run_of_step(store, child):
                 _take_over(store, child)
 

@@ -100,12 +100,13 @@ class Fleet:
         """Enqueue a run of this agent, durably; return its number.
 
         `prompt` is a string or a list of parts; None continues what is in the log. `session` names the session, which is
-        created if it does not exist; None creates a new one. With a `request_id`, the same run is enqueued only once. Runs
-        with a higher `priority` come first; no run starts before its `run_at` (a datetime with a time zone, or seconds
+        created if it does not exist; None creates a new one. Calls with the same `request_id`, which is unique within the
+        tenant, enqueue one run and return its number. Runs with a higher `priority` come first, unless others have waited
+        a minute longer per level; no run starts before its `run_at` (a datetime with a time zone, or seconds
         since 1970). `wishes` are as in `Agents.options`. If `connection` is given (the caller's own psycopg or sqlite3
         connection to the store's database, or an async one of psycopg), the run is part of the caller's transaction and
-        does not exist without its commit. `told` names a workflow's session and an event that is delivered to it when the
-        run is over.
+        does not exist without its commit. `told` is the session of a workflow, and the event to deliver to it when the run
+        is over.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
         for a request id that was already used for a different run, and `StorageError`.
@@ -189,12 +190,12 @@ class Fleet:
         return new
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
-        """The current and past figures of the fleet, for all tenants or for one."""
+        """Count the fleet's runs, their usage and their budgets, for all tenants or for one."""
         stats: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
         return stats
 
     async def status(self, run_id: int) -> FleetRun:
-        """The state of a run. Raises `RunNotFoundError`."""
+        """Return a run as it is now. Raises `RunNotFoundError`."""
         run: FleetRun = await off_loop(True, self.queue.find, run_id)
         return run
 
@@ -206,7 +207,7 @@ class Fleet:
         session: str | None = None,
         limit: int = 50,
     ) -> list[FleetRun]:
-        """The runs in these states, of this tenant and this session (by default any), newest first."""
+        """Return the newest `limit` runs in these states, of this tenant and session (default: any), newest first."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
         rows: list[FleetRun] = await off_loop(True, find)
         return rows
@@ -264,7 +265,7 @@ class Fleet:
 
         The new run continues the session's log: a call that had started is treated as after a crash, and no answer in the
         log is paid for again. It begins with the prompt if the log does not contain it. It keeps the agent, session, tenant,
-        queue, priority, workspace and wishes. Retrying a run twice returns the same new run.
+        queue, priority, workspace and wishes. A second retry of the same run returns the number of the first one's.
 
         Raises `RunNotFoundError`, and `FleetError` for a run that is not over, ended by itself, was cancelled or is a step
         of a workflow, or whose session has continued since.
@@ -292,14 +293,14 @@ class Fleet:
         return int(await off_loop(True, self.queue.add, new))
 
     async def questions(self, run_id: int) -> list[UserQuestion]:
-        """The open questions of a parked run, whose ids `answer` accepts. Raises `RunNotFoundError`."""
+        """Return the open questions of a parked run, whose ids `answer` accepts. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
         seal = Seal(self.key_file(run))
         questions: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
         return questions
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """Yield the events of the run's session, stored ones first, then new ones, until the run is over or waits."""
+        """Yield the events of the run's session after `after_seq`, then new ones until the run is over or waits."""
         run = await self.status(run_id)
         follower: Follower | None = None
         try:
@@ -353,7 +354,7 @@ def _written_body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple
 
 
 def _unretryable(run: FleetRun) -> str | None:
-    """The reason why a run cannot be retried, as the predicate of a sentence about the run; None if it can."""
+    """The reason why a run cannot be retried, as the predicate of a sentence about the run; None if it can be."""
     if not run.is_over:
         return f"is {run.state}: only a run that is over can be retried"
     if run.is_step and run.listener is not None:

@@ -27,7 +27,7 @@ MARGIN = 0.1
 class Lease:
     """This process's right to continue one run. `changed` is set when the lease is lost or the run is to be cancelled.
 
-    `asked_at` is a time of the clock `now`.
+    `asked_at` is the time, on the clock `now`, just before the lease was requested.
     """
 
     def __init__(self, run: FleetRun, lease_s: float, asked_at: float, now: Callable[[], float]) -> None:
@@ -41,7 +41,7 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """The remaining seconds; 0 once the lease is lost."""
+        """The seconds for which this process may continue the run; 0 once the lease is lost."""
         left_s = self._until - self._now()
         self._is_lost = self._is_lost or left_s <= 0
         return 0.0 if self._is_lost else left_s
@@ -62,12 +62,12 @@ class Lease:
             self._until = asked_at + lease_s * (1 - MARGIN)
 
     def lose(self) -> None:
-        """Mark the lease as lost: another worker owns the run."""
+        """Mark the lease as lost, because it has expired or another worker owns the run."""
         self._is_lost = True
         self._tell()
 
     def cancel(self) -> None:
-        """Mark the run as to be cancelled."""
+        """Request the cancellation of the run in this process."""
         if not self.is_cancelled:
             self.is_cancelled = True
             self._tell()
@@ -90,7 +90,7 @@ class Heart:
         self._running = False
 
     def hold(self, lease: Lease) -> None:
-        """Start renewing this lease."""
+        """Start renewing this lease. Raises `StorageError` if the thread for it cannot be started."""
         with self._changed:
             self._leases[lease.run.id] = lease
             if not self._running:

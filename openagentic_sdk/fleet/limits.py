@@ -19,7 +19,8 @@ from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")
-# The maximum age of a cached answer: after it, every host respects a first limit of runs, and a key's first limit or block.
+# The maximum age of a cached answer, and so the longest time until all hosts respect the fleet's first limit of runs, and a
+# key's first limit or block.
 LOOK_S = 1.0
 # The fraction of a tenant's budget that a run reserves if neither the run nor the tenant limits the cost of one run.
 SHARE_OF_RUN = 0.1
@@ -52,7 +53,8 @@ _HEADS = f"""
         SELECT coalesce({_JUMPS}) FROM heads WHERE heads.id IS NOT NULL
     )
 """
-# Whether a limit prevents another run from starting. The sum over no runs is NULL, and no comparison with NULL holds.
+# Whether a limit prevents another run from starting. The sum over no runs is NULL, and no comparison with NULL holds: hence
+# `coalesce`. A budget with nothing reserved holds no run back: once it is spent, each claimed run fails with that reason.
 IS_FULL = """
     EXISTS (
         SELECT 1 FROM openagentic_limits AS lim WHERE
@@ -67,8 +69,8 @@ IS_FULL = """
             AND budget.spent_usd + budget.reserved_usd >= budget.max_usd
     )
 """
-# Tenants with the fewest runs come first, then the run with the highest `rank`, which combines priority and age. While the
-# runs of one tenant alone wait, nothing is counted.
+# Tenants with the fewest running runs come first, then the run with the highest `rank`, which combines priority and age.
+# While only one tenant's runs wait, nothing is counted. Two ranges instead of `<>`, for which no index is used.
 _RUNNING_OF_TENANT = """
     CASE WHEN EXISTS (SELECT 1 FROM openagentic_runs WHERE state = 'queued' AND tenant < run.tenant)
         OR EXISTS (SELECT 1 FROM openagentic_runs WHERE state = 'queued' AND tenant > run.tenant)
@@ -102,7 +104,8 @@ _SPEND = (
 
 # Without a rate, callers that waited for the end of a block are spread over this time.
 SPREAD_S = 1.0
-# A bucket's capacity is a twentieth of a minute's limit; capacity plus refill of one minute never exceeds the limit.
+# A bucket's capacity is a twentieth of a minute's limit; capacity plus refill of one minute never exceeds the limit. (The
+# request that `+ 1.0` adds starts 60 s after the first one, and so in the next minute.)
 _REQUESTS_CAP = "(CASE WHEN requests_per_minute > 20 THEN requests_per_minute / 20.0 ELSE 1.0 END)"
 _REQUESTS_PER_S = f"((requests_per_minute - {_REQUESTS_CAP} + 1.0) / 60.0)"
 _TOKENS_CAP = "(tokens_per_minute / 20.0)"
@@ -146,7 +149,9 @@ class Limit:
 
 @frozen
 class TenantBudget:
-    """A tenant's budget in US dollars and its use. `run_usd` is the limit of one run; None means a tenth of `max_usd`."""
+    """A tenant's budget in US dollars and its use. `run_usd` is the limit of one run; if it is None, the run's own limit
+    applies, or a tenth of `max_usd` if it has none.
+    """
 
     tenant: str
     max_usd: float
@@ -156,7 +161,7 @@ class TenantBudget:
 
 
 class _SetLimits:
-    """Limits in a database. Every call blocks, and raises `StorageError`."""
+    """Limits in a database, with a cache of the names that exist. Calls block, and raise `StorageError`."""
 
     def __init__(self, tables: Tables, look: str) -> None:
         self._tables = tables
@@ -170,7 +175,7 @@ class _SetLimits:
         return self._looked_at is not None and time.monotonic() - self._looked_at <= LOOK_S
 
     def _recent_names(self) -> list[Any]:
-        """The first column of the `look` query; queries the database at most once a second."""
+        """The first column of the `look` query, which is sent to the database at most once in `LOOK_S`."""
         if not self.is_fresh:
             now = time.monotonic()
             self._cached_names, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
@@ -212,7 +217,10 @@ class FleetLimits(_SetLimits):
         return [Limit(*row) for row in self._tables.read(command)]
 
     def set_budget(self, tenant: str, max_usd: float | None, run_usd: float | None = None) -> None:
-        """Set what a tenant may spend from now on; reservations stay. None removes the budget. Raises `OptionsError`."""
+        """Set what a tenant may spend from now on, and count from 0; reservations stay. None removes the budget.
+
+        Raises `OptionsError`.
+        """
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
                 raise OptionsError(
@@ -244,9 +252,10 @@ class FleetLimits(_SetLimits):
         return bool(self._recent_names())
 
     def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
-        """Reserve money for a run that this process owns; return the run's limit, or None if its tenant has no budget.
+        """Reserve money for a run that this process owns; return the amount, or None if the tenant has no budget.
 
-        0.0 means that the budget is spent, or that the rest of it is reserved by other runs.
+        0.0 means that the budget is spent, that the rest of it is reserved by other runs, or that the run has another owner
+        by now. `wanted_usd` is the run's own limit, None if it has none.
         """
 
         def attempt(execute: Execute) -> float | None:
@@ -334,7 +343,7 @@ class Rates(_SetLimits):
         return [(name, requests, tokens, left_s) for name, requests, tokens, left_s in self._tables.read(command)]
 
     def take(self, name: str, tokens: int) -> float:
-        """Take one request of about this many tokens; return the seconds until its turn, 0 if it may start now."""
+        """Take one request and its estimated tokens from a key's bucket; return the seconds until the request may start."""
         rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
         if not rows:
             return 0.0
@@ -350,14 +359,15 @@ class Rates(_SetLimits):
         return float(max(0.0, *waits))
 
     def settle(self, name: str, tokens: int) -> None:
-        """Correct the number of tokens taken by this difference; negative if fewer were used."""
+        """Correct the estimate of a request: take this many tokens more, or return them if the number is negative."""
         self._tables.change(lambda execute: execute(_SETTLE, (tokens, name)))
 
     def block(self, name: str, for_s: float) -> None:
-        """Block the key for `for_s` seconds."""
+        """Block the key for `for_s` seconds from now; a block that lasts longer stays."""
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))
+            # Three in each of the two `_LONGER`, two for `blocked_until`.
             execute(self._block, (*(for_s,) * 8, name))
 
         self._tables.change(change, steps=2)

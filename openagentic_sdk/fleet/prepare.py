@@ -39,7 +39,10 @@ MAX_BLOCK_S = 600.0
 
 
 class RatedProvider(AroundProvider):
-    """A provider that waits for its key's turn. Place it inside retries, because each attempt is a request."""
+    """A provider whose requests wait for their turn under the rate limits of its key.
+
+    Place it inside retries, because each attempt is a request.
+    """
 
     def __init__(self, provider: Provider, rates: Rates, key: str, *, clock: Clock | None = None) -> None:
         super().__init__(provider)
@@ -89,7 +92,7 @@ class RatedProvider(AroundProvider):
 def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> OpenAgenticOptions:
     """The options with the fleet's rate limits around every provider of a run, except those of its subagents.
 
-    The key's name comes from the registry.
+    The limits are those of the agent's `rate_key` in the registry, or if it has none, of the provider's name.
     """
     assert options.provider is not None, "checked by the registry"
     key = fleet.agents[run.agent].rate_key or options.provider.name
@@ -107,7 +110,7 @@ def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> O
         return RatedProvider(provider, fleet.rates, key, clock=options.clock)
 
     provider = around(guarded_provider(options, options.clock or SystemClock()))
-    # Both are around the provider already, outside the rate limits.
+    # These are part of the provider already: retries and fallbacks around the rate limits, `stream=False` inside them.
     return replace(options, provider=provider, retry=None, fallback=(), stream=True)
 
 

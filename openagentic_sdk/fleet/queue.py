@@ -81,8 +81,9 @@ _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
     RETURNING id, cancel_requested_at IS NOT NULL
 """
-# A park or a hand-over is not a crash and does not count as an attempt. A run to be cancelled is queued, so that a worker
-# ends it. The stored usage of a run is kept if its owner does not know the usage (NULL).
+# A park or a hand-over is not a crash and does not count as an attempt, and neither does the claim beyond `max_attempts`,
+# which only declares the run failed. A run that parks although its cancellation was requested is queued, so that a worker
+# ends it. NULL as a usage keeps the stored one: the owner does not know it.
 _LEAVE = """
     UPDATE openagentic_runs SET
         state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
@@ -111,6 +112,7 @@ _WAKE = """
     UPDATE openagentic_runs SET state = 'queued', run_at = {now}, parked_seq = %s
     WHERE id = %s AND {is_parked} AND parked_seq = %s RETURNING id
 """
+# Parked runs whose log has grown since. A session that was deleted counts as well: the next worker reports it.
 _MOVED = """
     SELECT openagentic_runs.id, session, parked_seq, {last_seq}
     FROM openagentic_runs LEFT JOIN {sessions} ON {sessions}.id = session
@@ -153,7 +155,7 @@ class Queue:
         self.tables = tables
         self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
-        # Whether the last claim found a run: then the next one does not look before it blocks writers, as it will find one.
+        # Whether the last claim found a run: then the next one probably will, and does not look before it blocks writers.
         # The first claim of a process always blocks: after a restart of the machine, its transaction shortens the leases of
         # the workers that are gone (`SteadyClock.start`).
         self._has_found_run = True
@@ -161,9 +163,9 @@ class Queue:
     # --- enqueuing -----------------------------------------------------------------------------------------------------
 
     def add(self, new: NewRun) -> int:
-        """Enqueue a run, once; return its number.
+        """Enqueue a run, unless the tenant already has one with its request id; return the run's number.
 
-        Raises `FleetError` if its request id was already used for a different run.
+        Raises `FleetError` if that one is for another agent or has another body.
         """
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
@@ -188,7 +190,7 @@ class Queue:
     # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Become the owner of the next run that is due or lost, or of the run `run_id`; return it, None if none exists."""
+        """Claim the next run that is due or lost, or the run `run_id`; return it, or None if there is none to claim now."""
         one, takes_turns = run_id is not None, self.limits.are_any
         usable = self.tables.is_usable
         look, take = _claiming(
@@ -267,7 +269,7 @@ class Queue:
         return self.tables.change(attempt, durable=True)
 
     def wake_answered(self, is_answered: Callable[[str, int], bool]) -> list[int]:
-        """Queue again the parked runs that got an answer or an event from any process; return their numbers.
+        """Queue again the parked runs that got an answer or an event from any process; return their numbers, at most 200.
 
         `is_answered(session, seq)` returns whether the session's log contains one after event `seq`.
         """
@@ -329,7 +331,7 @@ class Queue:
         session: str | None = None,
         limit: int = 50,
     ) -> list[FleetRun]:
-        """The runs in these states, of this tenant and this session (by default any), newest first."""
+        """The newest runs in these states, of this tenant and session (default: any), at most `limit`, newest first."""
         conditions = [f"state IN ({_marks(states)})"] if states else []
         values: list[Any] = list(states)
         for column, value in (("tenant", tenant), ("session", session)):
@@ -341,7 +343,7 @@ class Queue:
         return list(map(_read, rows))
 
     def cancelled(self, owner: str) -> list[int]:
-        """The runs of this owner that are to be cancelled."""
+        """The numbers of this owner's runs that are to be cancelled."""
         command = (
             "SELECT id FROM openagentic_runs WHERE state = 'running' AND owner = %s AND cancel_requested_at IS NOT NULL"
         )
@@ -360,6 +362,8 @@ def _claiming(
     tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool, is_usable: str
 ) -> tuple[str, str]:
     """The statement that finds the next run to claim, or with `one` a given run, and the statement that claims it.
+
+    `limited` leaves out runs that a limit prevents from starting.
 
     Their parameters end with the format, the agents, the queues and, with `one`, the run's number, all of these twice;
     without `one`, the format follows once more.

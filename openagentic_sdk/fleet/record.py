@@ -3,11 +3,11 @@
     queued    -> running     a worker claims it: it is due, its session is free, the limits allow it
     running   -> running     another worker claims it, because the lease expired
     running   -> ended, failed, cancelled, waiting, queued (handed back), each by its owner only
-    waiting   -> queued      the question is answered
+    waiting   -> queued      the question is answered, or an event arrives
     queued, waiting -> cancelled
 
-Every transition out of `running` names the fence of its owner, every other one the state that it leaves. The row is a hint
-about who should try; the session's log records what happened, and the session's epoch decides who may write there.
+An owner's transition names its own fence, every other one the state that it leaves. The row is a hint about who should
+try; the session's log records what happened, and the session's epoch decides who may write there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MAX_ATTEMPTS = 3
 
 @frozen
 class FleetRun:
-    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is `None` unless it is running.
+    """A run, as read from its row. Times are seconds since 1970 by the database's clock; `lease_left_s` is `None` unless the
+    run is running.
 
     `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
     `unknown` counts the calls that may or may not have taken effect.
@@ -69,12 +70,12 @@ class FleetRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended, failed or been cancelled."""
         return self.state in OVER
 
     @property
     def is_parked(self) -> bool:
-        """Whether the run waits for a person, an event, or a time that it chose itself."""
+        """Whether the run waits for a person, an event or a time, or was woken and no worker has claimed it since."""
         return self.state == "waiting" or (self.state == "queued" and self.stop_reason == "waiting")
 
     @property
@@ -84,13 +85,13 @@ class FleetRun:
 
     @property
     def wishes(self) -> Mapping[str, Any]:
-        """The options that the client requested, as in `Agents.options`."""
+        """The options that the client requested, as in `Agents.options`; empty if there are none."""
         wishes: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
         return wishes
 
     @property
     def listener(self) -> tuple[str, str] | None:
-        """The workflow's session to notify when this run is over, and the event to deliver; None if none exists."""
+        """The session of the workflow to notify when this run is over, and the event to deliver; None if there is none."""
         pair = loads_json(self.body).get("told")
         return None if pair is None else (str(pair[0]), str(pair[1]))
 
@@ -100,16 +101,17 @@ class FleetRun:
         return self.listener is not None and self.request_id.startswith("step:")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields to show to people and programs: everything but the prompt and the marks of its owner."""
+        """The fields to show to people and programs: all but the prompt, the client's wishes and internal bookkeeping."""
         hidden = ("body", "fence", "parked_seq", "format", "lost_owner")
         return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in hidden}
 
 
 @frozen
 class RunUsage:
-    """The usage of a run so far, by its session's log; `cost_usd` is `None` if a price is unknown.
+    """The usage of a run so far, according to its session's log; `cost_usd` is `None` if a price is unknown.
 
-    `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event in seconds.
+    `unknown` counts calls that may or may not have taken effect; `first_s` is the age of the run's first event in seconds,
+    `None` if unknown.
     """
 
     input_tokens: int = 0
@@ -123,7 +125,8 @@ class RunUsage:
 class RunOutcome:
     """The next state of a run after `running`. The run is not claimed again for `delay_s` seconds.
 
-    `parked_seq` is the last `seq` of the log of a parked run. If `used` is `None`, the usage in the row is left unchanged.
+    `parked_seq` is the last `seq` of the log of a parked run, otherwise 0. If `used` is `None`, the usage in the row is left
+    unchanged.
     """
 
     state: FleetState

@@ -74,7 +74,10 @@ class Schedules:
         self._tables = queue.tables
 
     def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
-        """Start enqueuing runs like this one, from now on. Raises `OptionsError`, including for a name that is taken."""
+        """Create a schedule that enqueues runs like this one from now on; return it.
+
+        Raises `OptionsError`, including for a name that is taken.
+        """
         next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
         rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)
         values = (name, cron, zone, *rest, next_at)
@@ -92,7 +95,7 @@ class Schedules:
         ]
 
     def find(self, name: str) -> Schedule:
-        """The schedule with this name. Raises `OptionsError`."""
+        """The schedule with this name. Raises `OptionsError` if it does not exist."""
         rows = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
         if not rows:
             raise OptionsError(
@@ -101,13 +104,16 @@ class Schedules:
         return _schedule(rows[0])
 
     def remove(self, name: str) -> None:
-        """Delete the schedule; the runs that it enqueued stay. Raises `OptionsError`."""
+        """Delete the schedule; the runs that it enqueued stay. Raises `OptionsError` if it does not exist."""
         self.find(name)
         command = "DELETE FROM openagentic_schedules WHERE name = %s RETURNING name"
         self._tables.change(lambda execute: execute(command, (name,)), durable=True)
 
     def pause(self, name: str, *, paused: bool = True) -> Schedule:
-        """Stop firing, or resume with `paused=False`; times during the pause are skipped. Raises `OptionsError`."""
+        """Pause a schedule, or resume it with `paused=False`; return it. Times during the pause are skipped.
+
+        Raises `OptionsError` if it does not exist.
+        """
         schedule = self.find(name)
         next_at = schedule.next_at
         if schedule.is_paused and not paused:
@@ -151,7 +157,7 @@ class Schedules:
         try:
             return self._tables.change(attempt, steps=3, durable=True)
         except FleetError as error:
-            # Another run was enqueued with this name and time.
+            # A different run has this request id. The row is advanced without it, or every tick would fail here.
             moved = (next_at, schedule.fired_at, on_one_line(str(error), 500), schedule.name, at)
             self._tables.change(lambda execute: execute(_MOVE, moved))
             return False

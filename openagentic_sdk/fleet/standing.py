@@ -29,7 +29,8 @@ _LOOKED_AT = 200
 
 @frozen
 class Standing:
-    """The state of a run by its log: `is_there` if the session exists, `is_said` if its newest prompt is the run's.
+    """The state of a run according to its log. `is_there` is true if the session exists, `is_said` if the run's prompt is
+    the newest, or was sent while the newest was being worked on.
 
     `outcome` is None if the run is to continue. The run's own events come after `after_seq`; `cost_usd` is the cost of the
     session so far, None if unknown.
@@ -90,7 +91,7 @@ def begins_again(store: SessionStore, run: FleetRun) -> bool:
 
 
 def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:
-    """The usage of the run whose events come after `after_seq`; None if it has none. Raises what reading a log raises."""
+    """The usage of the run whose events come after `after_seq`; None without events. Raises what reading a log raises."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
     if not events:
         return None
@@ -161,7 +162,7 @@ def parked(store: SessionStore, session: str, seq: int, key_file: str | None = N
 
 
 def _for_another(store: SessionStore, session: str, seq: int) -> RunOutcome:
-    """The outcome of a run whose questions are all answered, and whose call needs a tool that this process lacks.
+    """The outcome of a parked run whose questions are all answered, but whose call needs a tool that this process lacks.
 
     Nobody would wake a parked run; another worker may have the tool, for instance of another version. Each attempt appends
     to the log, hence the growing delays.

@@ -40,11 +40,11 @@ Report = Callable[[FleetRun, str], None]
 
 
 class Worker:
-    """A worker that executes runs of a fleet in this process, `slots` at a time, from `queues` (all queues if empty).
+    """A worker that executes runs of a fleet in this process, up to `slots` at once, from `queues` (all queues if empty).
 
     `lease_s` is how long a run is left alone after its worker stops responding: more than the longest pause of a process
-    and of the database. `grace_s` is how long a drain lets steps finish. `complain` is called if the database is unusable;
-    the worker keeps trying.
+    and of the database. `grace_s` is how long a drain lets steps finish. `complain` is called with the reason when the
+    database becomes unusable; the worker keeps trying.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Worker:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Stop claiming runs, and hand back those that do not end in time; then `work` returns."""
+        """Stop claiming runs, and hand back those that do not end within `grace_s`; then `work` returns."""
         self._draining.set()
 
     async def work(self, *, until_idle: bool = False) -> None:
-        """Work until `drain`, or with `until_idle` until no run is due. On cancellation, hand back the runs first."""
+        """Execute runs until `drain`, or with `until_idle` until no run is due. On cancellation, hand them back first."""
         running_loop("a worker")
         require_threads("a worker")
         threads = KeptThreads()  # for the queue's many short calls
@@ -174,7 +174,7 @@ class Worker:
         self._report(lease.run, _words(outcome))
 
     async def _tick(self) -> None:
-        """Do the periodic work: fire due schedules, wake answered runs, and cancel runs of this worker if requested."""
+        """Do the periodic work if it is due: fire schedules, wake answered runs, cancel this worker's runs on request."""
         if time.monotonic() - self._ticked < (TOLD_TICK_S if self._was_told else TICK_S):
             return
         self._ticked, self._was_told = time.monotonic(), False
@@ -188,7 +188,7 @@ class Worker:
 
 
 async def _claim(queue: Queue, who: Claimer, run_id: int | None = None) -> FleetRun | None:
-    """Claim a run. On cancellation, first hand back what the database has granted meanwhile."""
+    """Claim a run; None if there is none. On cancellation, first hand back a run that the database has granted meanwhile."""
     claiming: asyncio.Future[FleetRun | None]
     claiming, cancelled = await settled(off_loop(True, partial(queue.claim, who, run_id=run_id)))
     if cancelled is None:
@@ -230,6 +230,7 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
                     f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade",
                     run_id=run_id,
                 )
+            # Without this check, which raises, the loop would not end: no claim returns a run of an agent unknown here.
             fleet.agents[run.agent]
             if run.is_parked:
                 await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))

@@ -83,7 +83,7 @@ _ZERO: Callable[[], bool] = lambda: False  # noqa: E731
 
 @frozen
 class Wish:
-    """The requested workspace: its name in the registry, and the ref of a repository, empty for the registry's own."""
+    """The requested workspace: its name in the registry, and the ref of a repository, empty for the one in the registry."""
 
     name: str
     ref: str = ""
@@ -99,7 +99,9 @@ class KeptCheckout:
 
 
 def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
-    """The workspace that `NAME` or `NAME@REF` means for this agent; `default` without a name, None if it has none.
+    """The workspace that `NAME` or `NAME@REF` means for this agent.
+
+    If `text` is None, it is the agent's workspace `default`, or None if the agent has no such workspace.
 
     Raises `OptionsError` for a name that is not in the registry, and for an invalid ref.
     """
@@ -118,7 +120,7 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
 
 
 def kept_workspace(events: Iterable[Event]) -> KeptCheckout | None:
-    """The checkout that a session works in and its newest patch; None if it never had one. A fold over the log."""
+    """The checkout that a session works in, with its newest patch, by the session's log; None if it never had one."""
     checkout: KeptCheckout | None = None
     for event in events:
         if isinstance(event, WorkspaceKept):
@@ -146,7 +148,8 @@ def open_workspace(
 ) -> Iterator[OpenAgenticOptions]:
     """Open the workspace of a run, which exists until the block ends; yield the run's options in it.
 
-    Blocks: enter it in a thread. `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and
+    Without a wish, the run gets no workspace, and its tools for files and commands are refused. Entering and leaving block:
+    do both in a thread. `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and
     `FleetError` if the workspace is unavailable, and `StorageError` if the run was cancelled in the meantime.
     """
     if wish is None:
@@ -242,7 +245,7 @@ class _CheckoutHooks:
         return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:
-        """Whether a run that ends like this is pushed to a branch."""
+        """Whether the changes of a run that ends like this are pushed to a branch."""
         ended = payload["context"].get("stop_reason") == "end"
         return ended and bool(self._patch) and bool(self._checkout.git.place.branches)
 
@@ -289,7 +292,7 @@ class _Checkout:
         shutil.copyfile(self.tree / ".git/index", self._home / "index")
 
     def patch(self) -> tuple[bytes, str]:
-        """Compute all differences from the commit; return them with a sentence about what could not be read."""
+        """Compute all differences from the commit as a patch; return it with a note on what is missing, empty if nothing."""
         env = {
             "GIT_DIR": str(self._copy),
             "GIT_WORK_TREE": str(self.tree),
@@ -386,7 +389,11 @@ class _Git:
         cwd: Path | None = None,
         may_fail: bool = False,
     ) -> _GitOutput:
-        """Run git and return its output. Raises `FleetError` with git's message, and `StorageError` if cancelled."""
+        """Run git on the files of a run or of this host's copy, without network and token; return its output.
+
+        With `may_fail`, an exit code is ignored. Raises `FleetError` with git's message, and `StorageError` if the run was
+        cancelled or git could not be started.
+        """
         try:
             level = probe_sandbox().level
         except ToolError as error:
@@ -429,7 +436,8 @@ class _Git:
             why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
                 report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
             )
-            # The next worker retries a cancelled command; what git refuses here, it also refuses there.
+            # A `StorageError` queues the run again, which a cancelled command needs; what git refuses here, it also refuses
+            # for the next worker.
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _GitOutput(data, problem)
@@ -452,7 +460,10 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _nested_repositories(tree: Path) -> list[str]:
-    """The folders below the top of a working tree that contain a `.git` in any letter case; links are not followed."""
+    """The folders below the top of a working tree, as relative paths, that contain a `.git` in any letter case.
+
+    Links are not followed.
+    """
     repositories = []
     for folder, folders, files in walk(str(tree)):
         is_top = folder == str(tree)
@@ -581,7 +592,7 @@ def _remove(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Hold an exclusive lock on a file during the block. Raises `StorageError` if the run is cancelled before."""
+    """Hold an exclusive lock on a file during the block. Raises `StorageError` if the run is cancelled while it waits."""
     while (fd := _take(str(path))) < 0:
         if is_cancelled():
             raise StorageError(f"the run was cancelled while another one held {str(path)!r}")
@@ -594,7 +605,7 @@ def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
 
 
 def _with_hooks(hooks: HookEngine | None, **ours: Sequence[HookMatcher]) -> HookEngine:
-    """The hooks with ours before the others at the same points, so that none of them can prevent ours from running."""
+    """The hooks with ours before the others at the same points, so that no other hook can prevent ours from running."""
     hooks = hooks or HookEngine()
     together: dict[str, Any] = {point: (*matchers, *getattr(hooks, point)) for point, matchers in ours.items()}
     return replace(hooks, **together)
