@@ -1,5 +1,6 @@
-"""Checks of settings: each returns a description of the accepted values, or None if a value fits; `check_settings` raises
-the error.
+"""Checks of settings. Each returns None if the value fits, otherwise a description of the accepted values.
+
+`check_settings` raises the error.
 """
 
 from __future__ import annotations
@@ -136,7 +137,10 @@ SECONDS = number(0, most=TIMEOUT_MAX)
 
 
 def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Reject repeated keys, as an `object_pairs_hook` for JSON that grants something: parsers disagree on which counts."""
+    """Return a JSON object's members. Raises `ValueError` for a repeated key: parsers disagree on which of them counts.
+
+    An `object_pairs_hook` for JSON that grants something.
+    """
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:

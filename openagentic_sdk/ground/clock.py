@@ -1,4 +1,4 @@
-"""Time as an argument: the only place that reads the machine's clock.
+"""Clocks, which are passed as arguments, so that tests need not wait.
 
 `SystemClock` is the default everywhere; tests pass their own clock (`openagentic_sdk.testing.FakeClock`).
 """
@@ -17,7 +17,7 @@ def elapsed_s() -> float:
 
 @runtime_checkable
 class Clock(Protocol):
-    """The clock's interface. `now` may jump and is for information only; waits and measurements use the other methods."""
+    """The interface of a clock. `now` may jump, so it serves for timestamps; measure and wait with the other methods."""
 
     def now(self) -> float:
         """Return the seconds since the epoch."""

@@ -1,4 +1,4 @@
-"""The operating system calls that durable files need, so that tests can substitute a failing disk.
+"""Read, write and remove files, durably where needed; tests can substitute a failing disk for the system calls.
 
 `SystemDisk` hides platform differences: a system without `fdatasync` uses `fsync`, macOS the call that also flushes the
 drive's cache, and where a folder cannot be synced (Windows), syncing one does nothing.
@@ -146,8 +146,8 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def path_below(folder: str, name: str) -> str | None:
-    """Resolve a path from a file relative to a real folder; None if it leads outside the folder, or is not a valid path (a
-    NUL, a lone surrogate).
+    """Resolve an untrusted path relative to a folder without links; None if it leads outside that folder, or is not a valid
+    path (a NUL, a lone surrogate).
     """
     try:
         real = os.path.realpath(os.path.join(folder, name))
@@ -338,7 +338,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:
-    """Write the blocks to a file whose name no other process knows yet. Raises `OSError`."""
+    """Create a file with these blocks, under a name that nothing else uses. Raises `OSError`."""
     fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, mode)
     try:
         for block in blocks:

@@ -55,7 +55,10 @@ def change_lock(real: str) -> Iterator[None]:
 
 @contextmanager
 def open_folder(real: str, *, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the folder, for `dir_fd`; with `create`, missing folders are created."""
+    """Yield a descriptor of the folder, for use as `dir_fd`; with `create`, create missing folders.
+
+    Raises `ToolError` if a name on the way is a link.
+    """
     # Name by name: `O_NOFOLLOW` applies to the last name of a path only.
     fd = os.open("/", _FOLDER_FLAGS)
     try:
@@ -89,7 +92,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
 
 @contextmanager
 def open_file(real: str) -> Iterator[int]:
-    """Yield a read descriptor of the regular file `real` (a resolved path); any other kind of file is refused."""
+    """Yield a read descriptor of the regular file `real` (a resolved path). Raises `ToolError` for other kinds of file."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
         # Opening a device can have effects, so check the file type before opening, and again after it.
@@ -179,7 +182,7 @@ def digest_file(real: str) -> str | None:
 
 
 def file_status(real: str) -> os.stat_result | None:
-    """Return the status of a regular file; None if it does not exist. Any other kind of file is refused."""
+    """Return the status of a regular file; None if it does not exist. Raises `ToolError` for other kinds of file."""
     folder, name = os.path.split(real)
     try:
         with open_folder(folder) as folder_fd:

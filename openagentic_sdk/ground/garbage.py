@@ -36,7 +36,8 @@ def when_collected(owner: object, work: Callable[..., object], *args: Any) -> we
 
 @cache
 def _watch_end() -> None:
-    # After the first finalizer, whose module registers its own function: functions registered later are called earlier.
+    # After the first finalizer was made, which registered the exit function of `weakref`. The latest function is called
+    # first, so `_is_ending` is set before `weakref` calls the remaining finalizers.
     atexit.register(_begin_to_end)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_wait_a_moment)  # otherwise the child could wait forever for a thread's lock

@@ -145,7 +145,7 @@ class Peer:
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     def receive(self, line: bytes | None) -> None:
-        """Process one line from `Lines`."""
+        """Process one line from `Lines`; None stands for one that was too long."""
         try:
             message = self._read(line) if line is not None else None
         except InvalidEventError as error:

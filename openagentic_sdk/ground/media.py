@@ -1,7 +1,7 @@
 """Types of pictures, documents and sounds, detected from their first bytes, and the vendors' limits for them.
 
-Nothing is decoded: sizes are read from headers. The limits are those of the Messages API, which is the strictest (5 MB and
-8,000 pixels per side for a picture, 32 MB for a request).
+Nothing is decoded: sizes are read from headers. The limits for pictures and documents are those of the Messages API, which
+are the strictest (5 MB and 8,000 pixels per side for a picture, 32 MB for a request). It does not accept audio.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
 
 
 def why_refused(part_type: str, data: bytes) -> str | None:
-    """The reason why no vendor accepts this content, with the values; None if it can be sent."""
+    """The reason why this content is not sent: it is empty or exceeds a limit, with the values. None if it can be sent."""
     limit = MAX_BYTES[part_type]
     if not data or (data.startswith(b"%PDF-") and not data[8:64].strip()):
         return "it is empty"

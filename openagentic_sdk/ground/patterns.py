@@ -12,12 +12,13 @@ def regex(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 class _Pattern:
-    """A pattern that holds only its text until an attribute is needed, and then those of the compiled pattern."""
+    """A pattern that is compiled when one of its attributes is first used."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._made_of = (text, flags)
 
     def __getattr__(self, name: str) -> Any:
+        # Called only for attributes that are not set: the next use of these finds the compiled pattern's own.
         compiled = re.compile(*self._made_of)
         for each in ("match", "search", "fullmatch", "sub", "finditer", "findall", "split", "groups"):
             setattr(self, each, getattr(compiled, each))

@@ -31,7 +31,7 @@ class Output:
         self.is_closed = False
 
     async def send(self, line: bytes) -> None:
-        """Queue a line; wait while the queue is full. Do nothing once the other side has stopped reading."""
+        """Queue a line; wait while the queue is full. Do nothing once the output is closed or its reader has gone."""
         if self.is_closed:
             return
         self._lines.append(line)
@@ -44,7 +44,7 @@ class Output:
             await self._room.wait()
 
     async def close(self) -> None:
-        """Write the queue if the other side accepts it within a moment; senders that wait for room return."""
+        """Close the output, after waiting up to `_FLUSH_S` for the queue to be written; waiting senders return."""
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_FLUSH_S)
         self._end()
@@ -75,7 +75,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes: int) -> None:
-    """Pass on each line, as `Lines` returns them, until the other side closes its end."""
+    """Call `receive` with each line, as returned by `Lines.feed`, until the other side closes its end."""
     lines = Lines(max_bytes)
     # In a thread: stdin may be a regular file, which event loops refuse to watch (epoll_ctl(2), EPERM).
     while data := await run_in_thread(partial(os.read, fd, _READ_BYTES), name="openagentic-stdin", moment_s=0):

@@ -140,7 +140,7 @@ def _is_at_work(text: str, at: int) -> bool:
 
 
 def settled(text: str) -> int:
-    """The number of characters of an incomplete text that can be judged: those to come may join the last, or end a line."""
+    """The number of characters at the start of an incomplete text that look the same whatever follows it."""
     if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
         return len(text)
     for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):
@@ -173,8 +173,8 @@ class KnowsSpans(Protocol):
 def safe_cut(text: str, at: int, redact: Redact | None, *, forward: bool = False) -> int:
     """The position nearest to `at` (before it, or after it with `forward`) where a cut splits nothing that is masked.
 
-    `CUT_MARGIN` characters on both sides of the cut must be available, if the text has as many. If `redact` can only mask,
-    the position is at a line end.
+    `CUT_MARGIN` characters on both sides of the cut must be available, if the text has as many. If `redact` cannot report
+    spans, the position is `at`, a line end, or the end of that margin.
     """
     if redact is None or not 0 < at < len(text):
         return at

@@ -274,7 +274,7 @@ async def _wait_a_moment(
     hurried: asyncio.Future[None] | None = None,
 ) -> None:
     """Wait through any number of cancellations until the future is done or the moment is over; `busy` extends the moment,
-    and `hurried` reduces it to that of a guest told to end.
+    and `hurried` reduces what is left of it to `GUEST_MOMENT_S`.
     """
     now = asyncio.get_running_loop().time
     over = None if moment_s is None else now() + moment_s

@@ -40,7 +40,7 @@ _NESTS = (Mapping, list, tuple)
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
-    """Return the schema; it is read only once as long as the source is the same object."""
+    """Return the parsed schema; the same source object is usually parsed only once."""
     from . import reading
 
     return reading.compiled(source)

@@ -81,7 +81,7 @@ class Fault:
         self.path, self._words, self.value, self._weight = path, words, value, weight
 
     def weight_below(self, top: Path) -> int:
-        """The weight of the fault below `top`: largest for the intended alternative, in which the value fits the deepest."""
+        """The weight of the fault below `top`: the deeper a value fits an alternative, the likelier it was intended."""
         weight, path = self._weight, self.path
         while path is not None and path is not top:
             path, weight = path[0], weight + 2
@@ -107,8 +107,8 @@ def kind_of(value: Any) -> int:
 class Node:
     """One schema within a schema. `children` are the subschemas by keyword, `checks` the checks for values of each type.
 
-    `target` is the target of `$ref`; `targets` are the anchors of the name in `$dynamicRef` by resource, with "" for the
-    initial one.
+    `target` is the schema that `$ref` refers to; `targets` are the schemas with the anchor in `$dynamicRef`, by resource,
+    with "" for the one that it initially refers to.
     """
 
     __slots__ = ("_keys", "_limits", "base", "checks", "children", "is_never", "schema", "target", "targets")
@@ -123,6 +123,7 @@ class Node:
         self.checks: list[tuple[Check, ...]] = [(Node._reject_all,) if schema is False else ()] * len(KINDS)
 
     def check(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
+        # `spend(1)` and `kind_of` without their calls: this runs for every value.
         run.left -= 1
         if run.left < 0:
             run.spend(0)
@@ -263,7 +264,7 @@ class Node:
         return shortened(" or ".join(filter(None, words)), 300) or "another value"
 
     def _fits(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> bool:
-        """Whether a value fits unchanged, where that is a test and not a requirement."""
+        """Whether a value fits without added defaults, for keywords that only test it: `if`, `not` and `contains`."""
         was_filling, run.is_filling = run.is_filling, False
         mine: Seen = None if seen is None else set()
         fits = self.check(value, path, run, mine) is None
@@ -502,7 +503,7 @@ def key_of(value: Any, run: SchemaRun) -> Any:
 
 
 def copied(value: Any, run: SchemaRun) -> Any:
-    """A deep copy of a JSON value."""
+    """Return a deep copy of a JSON value; the run pays for each part."""
     run.spend(1)
     kind = kind_of(value)
     if kind == OBJECT:

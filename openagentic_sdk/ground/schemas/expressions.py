@@ -297,6 +297,7 @@ class _Automaton:
             self._states = state_list
         states: frozenset[int] = frozenset()
         before = ""
+        # The empty string stands for the end of the text, where `$` and `\b` may match.
         for char in chain(text, ("",)):
             key = (states, before, char)
             step = self._remembered.get(key)

@@ -27,8 +27,8 @@ _MAX_COMPILED = 512
 class Schema:
     """A JSON Schema ready to check values: draft 2020-12, and the surviving keywords of earlier drafts and of OpenAPI.
 
-    `problems` are its unchecked parts with their locations: unknown keywords, keywords with invalid values, patterns that
-    could take forever, external references. The source must not change afterwards.
+    `problems` describes its unchecked parts, with their locations: unknown keywords, keywords with invalid values, patterns
+    that could take forever, references without a target, which `unresolved` lists. The source must not change afterwards.
     """
 
     def __init__(self, source: Any) -> None:
@@ -58,6 +58,7 @@ class Schema:
                 raise TooMuchWork(f"cannot be checked, since {self.problems[0]}")
             run = SchemaRun()
             fault = self._root.check(value, None, run, None)
+            # First without defaults: a value that fits as it is must not be changed.
             if fault is not None and self._has_defaults:
                 run = SchemaRun(is_filling=True, steps_left=run.left)
                 fault = self._root.check(value, None, run, None)
@@ -74,7 +75,7 @@ _compiled: dict[int, Schema] = {}
 
 
 def compiled(source: Mapping[str, Any]) -> Schema:
-    """Return the schema; it is read only once as long as the source is the same object."""
+    """Return the parsed schema; the same source object is usually parsed only once."""
     schema = _compiled.get(id(source))
     if schema is None or schema.source is not source:
         schema = Schema(source)

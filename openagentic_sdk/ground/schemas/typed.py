@@ -113,7 +113,7 @@ def hints_of(thing: Any) -> dict[str, Any]:
 
 
 def _names_around(thing: Any) -> Mapping[str, Any]:
-    """The local names of the function that defines a function or class; empty if it is not running."""
+    """The local names of the function in which a function or class is defined; empty if that function is not running."""
     outer, inside, _ = getattr(thing, "__qualname__", "").rpartition(".<locals>")
     frame = sys._getframe() if inside else None
     while frame is not None and frame.f_code.co_qualname != outer:
@@ -402,8 +402,9 @@ def _has(note: Any, name: str) -> bool:
 
 
 def _adapter(annotation: Any, *parts: Any) -> Any:
-    """Pydantic's adapter for a type that only pydantic can explain, otherwise None; such a type implies that pydantic is
-    imported.
+    """Pydantic's adapter for a type that only pydantic understands; None for other types.
+
+    Nothing is imported for it: whoever defined such a type has imported pydantic.
     """
     is_its_own = any(
         hasattr(part, "__get_pydantic_core_schema__") or hasattr(part, "__pydantic_validator__") for part in parts
@@ -413,7 +414,7 @@ def _adapter(annotation: Any, *parts: Any) -> Any:
         return None
     try:
         return pydantic.TypeAdapter(annotation)
-    except Exception as error:  # any library's core schema
+    except Exception as error:  # the core schema comes from the type's library, whose code may raise anything
         raise OptionsError(f"{shown(annotation)} has no JSON schema according to pydantic: {error}") from error
 
 
@@ -454,7 +455,7 @@ def _misfit(path: str, error: Exception) -> _Misfit:
 
 
 def _whole_number(value: Any) -> int:
-    # JSON has one type of number: `4.0` is a whole number, and models write it.
+    # JSON has one type of number: `4.0` is a whole number, and models write it. Infinity fails in `int`.
     if value != int(value):
         raise ValueError("it is not a whole number")
     return int(value)
