@@ -180,7 +180,7 @@ class AddressTest(unittest.TestCase):
             ("postgresql://me@host:99999/x?password=secret", "port '99999'"),
             ("postgres://me:secret@host/x?connect_timeout=soon", "connect_timeout 'soon'"),
             ("postgresql://me:secret@host/x?sslmod=require", "sslmod"),
-            ("postgresql://me:sec%ret@host/x", "a % in it is written %25"),
+            ("postgresql://me:sec%ret@host/x", "write % in it as %25"),
         ):
             with self.assertRaisesRegex(
                 OptionsError, "is not an address of a Postgres server: write postgresql://"

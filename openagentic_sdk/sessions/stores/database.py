@@ -82,11 +82,14 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:
-        """Replace these events' texts and the head, and delete the checkpoint, in one step. Raises `LeaseLostError`."""
+        """Replace these events' texts and the head, and delete the checkpoint, in one step.
+
+        Raises `LeaseLostError` if the session has another writer by now, or was replaced by another session.
+        """
 
     @abstractmethod
     def _keep_folded(self, at: SessionRow, folded: SessionSummary) -> None:
-        """Store the summary of this session, unless it was written to or changed since."""
+        """Store the summary of this session, unless the session has been written to or changed since `at` was read."""
 
     @abstractmethod
     def _page(
@@ -174,18 +177,19 @@ class DatabaseStore(SessionStore):
                     yield partial(as_it_is, (at.touched, 0.0, at.id)), row
 
     def _shown(self, at: SessionRow) -> SessionSummary | None:
-        """The row for a list; None if the session was just deleted."""
+        """The session's summary for a list, with the error if it cannot be read; None if it was just deleted."""
         try:
             if at.head.is_kept:
                 return as_shown(self, at.head.summary, lambda: self._lock_of(at) is not None)
             return self.read_summary(at.id)
         except SessionNotFoundError:
             return None
+        # A damaged session must not hide the others in the list.
         except (SessionError, InvalidEventError) as error:
             return self._failed_row(at.id, error)
 
     def _failed_row(self, session_id: str, error: Exception) -> SessionSummary:
-        """The row of an unreadable session. Raises the error if it does not concern this session alone."""
+        """The summary that a list shows for an unreadable session. Raises the error if it does not concern it alone."""
         return failed_summary(session_id, error)
 
 

@@ -88,13 +88,14 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def changing(self) -> AbstractContextManager[bool]:
-        """Make one change during the block, beginning with its first read: `store` detects what another process stored
-        since. Yields False if the stored sums have another version.
+        """Bracket the reads and the `store` of one change: `store` detects what other processes have stored meanwhile.
+
+        Yields False if the stored sums have another version.
         """
 
     @abstractmethod
     def read(self, part: str, names: Collection[str]) -> dict[str, str]:
-        """The stored values with these names."""
+        """The stored values of this part with these names; names without a value are omitted."""
 
     @abstractmethod
     def read_whole(self, parts: Sequence[str]) -> Mapping[str, Collection[str]] | None:
@@ -110,7 +111,7 @@ class FamilyTable(ABC):
 
     @abstractmethod
     def store(self, change: FamilyChange) -> bool:
-        """Apply the change as a whole; return False, and store nothing, if another process was faster."""
+        """Apply the change as a whole; return False, and store nothing, if another process has stored one meanwhile."""
 
 
 class SumsFamilies(ABC):
@@ -145,7 +146,7 @@ def sum_families(
 
 
 def forget_family(table: FamilyTable, session_id: str) -> None:
-    """Remove the cells of the session's family; the next report counts the rest of the family again."""
+    """Remove the stored cells of the session's family; the next report counts the family's other sessions again."""
     while True:
         with table.changing() as is_ours:
             roots = set(table.read(ROOT, [session_id]).values()) if is_ours else set()
@@ -230,7 +231,8 @@ def _root_of(name: str, rows: Mapping[str, SessionSummary | None]) -> str:
 def _new_sums(
     table: FamilyTable, old_families: Mapping[str, _Family], new_families: Mapping[str, _Family]
 ) -> dict[str, dict[str, str | None]]:
-    """The sums that change when these families replace the old ones, by part and name."""
+    """The sums that change when these families replace the old ones, by part and name; None for one that becomes zero."""
+    # Cells have eight numbers (`parts.record.folds.costs.ZERO`).
     difference: dict[CellName, list[int]] = defaultdict(lambda: [0] * 8)
     for families, sign in ((old_families, -1), (new_families, 1)):
         for _, cells in families.values():
@@ -280,7 +282,7 @@ _TABLES = (
 
 
 class IndexFamilies(FamilyTable):
-    """The sums in the index `db`, whose triggers mark changed sessions.
+    """The sums in the SQLite index `db`, whose triggers mark changed sessions.
 
     `marking` contains the statements that create the triggers and mark all sessions. `mark_of` returns the mark of a session
     by its id, and `id_of` its id by the mark, both None if it was deleted; `children_of` returns ids. `describe` returns a

@@ -46,7 +46,9 @@ LOGS_EVERY_S = 60.0
 # Comparing takes at most 1 / SHARE of the time of a process that only lists.
 SHARE = 20
 BUSY_S = 2.0
+# How often a query is made, at most, because logs in its result have changed.
 LOOKS = 3
+# A transaction that indexes logs ends after the first log beyond this time.
 STEP_S = 0.2
 _VERSION = 1
 _TABLES = (
@@ -85,7 +87,7 @@ _MARKING = (
     "CREATE TRIGGER rows_deleted AFTER DELETE ON rows BEGIN INSERT OR IGNORE INTO uncounted VALUES (old.id); END",
     "INSERT INTO uncounted SELECT id FROM rows",
 )
-# The state of a session's log: its time, size and inode.
+# The state of a session's log: its time of modification in nanoseconds, its size, and its inode.
 FileLook = tuple[int, int, int]
 GONE: FileLook = (0, -1, 0)
 
@@ -154,7 +156,7 @@ class FileIndex:
     ) -> list[tuple[int, list[str]]] | None:
         """The latest `count` times of logs, none after `most`, each with its ids; None if the index is unusable.
 
-        With `cwd` or `query`, only ids that may match; `describe` returns the summary of a session.
+        Times are in nanoseconds. With `cwd` or `query`, only ids that may match; `describe` returns a session's summary.
         """
         trigrams = trigram_query(query)
         conditions: list[str] = []
@@ -189,7 +191,7 @@ class FileIndex:
     def children(
         self, session_id: str, describe: Callable[..., Any], progress: Progress | None = None
     ) -> list[str] | None:
-        """The ids of the sessions started by this session's Task calls; None if the index is unusable."""
+        """The ids of the sessions started by this session's Task calls, newest first; None if the index is unusable."""
 
         def ask(db: sqlite3.Connection) -> list[tuple[str, int]]:
             self._describe(db, describe, progress)
@@ -200,7 +202,10 @@ class FileIndex:
         return None if rows is None else [row[0] for row in rows]
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
-        """The ids and `seq` of events that contain every word, newest session first; None if the index is unusable."""
+        """The id and `seq` of each event that contains every word, newest session first; None if the index is unusable.
+
+        Only words that `read_all` has added are found.
+        """
         values = (" ".join(f'"{word}"*' for word in words), None if tenant is None else dumps_json(tenant or None))
         matches: list[tuple[str, int]] | None = self._using(
             lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
@@ -276,7 +281,7 @@ class FileIndex:
         return None
 
     def _checked(self, ask: Callable[[Any], Any], ticks_of: Callable[[Any], dict[str, int]]) -> Any:
-        """Return the result of `ask`; repeat it if the log of a session in the result has changed."""
+        """Return the result of `ask`; repeat it, up to `LOOKS` times, if the log of a session in the result has changed."""
 
         def work(db: sqlite3.Connection) -> Any:
             for _ in range(LOOKS):
@@ -303,7 +308,9 @@ class FileIndex:
             with index.lock:
                 db = index.connection
                 db.execute("PRAGMA journal_mode = WAL")
+                # A power cut may undo changes: after each boot, all logs are compared.
                 db.execute("PRAGMA synchronous = OFF")
+                # Erasing a session must leave none of its words in free pages.
                 db.execute("PRAGMA secure_delete = ON")
                 if db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                     self._make(db)
@@ -323,6 +330,7 @@ class FileIndex:
                         db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
             elif version != _VERSION:
+                # Not a `DatabaseError`, for which the index of the other version would be deleted.
                 raise driver().OperationalError(f"the index is of version {version}")
 
     def _refresh(self, db: sqlite3.Connection) -> None:
@@ -410,7 +418,7 @@ class FileIndex:
     def _describe(
         self, db: sqlite3.Connection, describe: Callable[[str], SessionSummary], progress: Progress | None = None
     ) -> None:
-        """Add the summaries of the sessions that have changed."""
+        """Add the fields and words of the summaries of sessions that have changed."""
         command, done = "SELECT key, id FROM rows WHERE undescribed AND size >= 0 LIMIT 256", 0
         (whole,) = db.execute("SELECT count(*) FROM rows WHERE undescribed AND size >= 0").fetchone()
         while batch := db.execute(command).fetchall():
@@ -451,7 +459,7 @@ _LATEST = (1 << 63) - 1
 
 
 def list_logs(sessions: Path, log_name: str) -> dict[str, FileLook]:
-    """The state of the logs of all sessions."""
+    """The state of the log of each session, by id; a session without a log is omitted. Raises `OSError`."""
     folder = str(sessions)
     try:
         with os.scandir(folder) as entries:

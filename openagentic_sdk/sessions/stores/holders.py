@@ -56,7 +56,7 @@ class Holder:
                 self._file = LeaseFile(folder / number)
 
     def claim(self, key: Any, epoch: int) -> bool | None:
-        """Announce that this process will hold the session `key` at that epoch; its lease runs from before that.
+        """Announce a claim of the session `key` at that epoch, and make sure that the process's lease is being renewed.
 
         All threads of a process have the same name on the server. Returns None while another thread makes the same claim,
         until it calls `claimed`; False if one has made it; otherwise True. After False, only a claim that changes the row is
@@ -77,7 +77,7 @@ class Holder:
             return is_new
 
     def claimed(self, key: Any, epoch: int) -> None:
-        """Announce that it is known whether the claim took effect."""
+        """Announce the end of the claim: it took effect, failed, or will be released later."""
         with self._guard:
             self._claiming.discard((key, epoch))
 
@@ -88,7 +88,7 @@ class Holder:
             self._guard.notify_all()
 
     def holds(self, key: Any, epoch: int) -> bool:
-        """Whether this process has an open writer; a claim whose answer was lost does not count."""
+        """Whether this process has a writer of the session at that epoch, or is claiming one."""
         return (key, epoch) in self._claims
 
     def release_later(self, release: Callable[[], None]) -> None:

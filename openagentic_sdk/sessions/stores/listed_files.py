@@ -61,7 +61,10 @@ class ListedFiles(SumsFamilies, MessageFiles):
     def _by_time(
         self, most: int | None, query: str, cwd: str | None, *, asks_index: bool
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yield the times of last writes, none after `most`, each with its sessions; from an index, those that may match."""
+        """Yield the times of last writes (in nanoseconds), none after `most`, latest first, each with its sessions.
+
+        From an index, only those that may match; some of these may be missing or changed by now.
+        """
         count = FIRST_TIMES
         while asks_index and self._index.exists:
             # Read the newest first: a common word occurs there, which costs less than finding every session with it.
@@ -118,7 +121,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
         return super()._find_words(words, limit, tenant)
 
     def _hits(self, session_id: str, seq: int, words: Sequence[str]) -> list[SearchHit]:
-        """The event as a hit; empty if it no longer contains the words."""
+        """The event as one hit; no hit if it no longer contains the words or cannot be read."""
         with contextlib.suppress(SessionError):
             return scan_events(session_id, self.iter_events(session_id, after_seq=seq - 1, limit=1), words, 1)
         return []

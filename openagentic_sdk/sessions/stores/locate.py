@@ -49,7 +49,7 @@ def open_store(url: str | None = None) -> SessionStore:
 
 
 def without_user(url: str) -> str:
-    """The URL to show to people: without user name and password, whatever else is wrong with it."""
+    """The URL as it may be shown to people, without user name and password, even if it is malformed."""
     scheme, _, rest = url.partition(":")
     slashes = "//" if rest.startswith("//") else ""
     # After the last @: a password with an unescaped one must not be shown in part.

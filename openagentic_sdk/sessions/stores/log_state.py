@@ -76,7 +76,7 @@ def read_head(
     last_seq: int | None,
     updated: float | None,
 ) -> LogHead:
-    """The head in a row of the database."""
+    """The head in a row of the database. `summary_json` is None, or of another version, if it must be folded again."""
 
     def parse() -> LogHead:
         summary = summary_from_dict(loads_json(summary_json)) if summary_json else None

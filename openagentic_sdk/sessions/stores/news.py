@@ -27,7 +27,7 @@ class Listener(Protocol):
     """A connection on which a server announces the sessions that have news."""
 
     def hear(self, timeout_s: float) -> set[str]:
-        """Wait for notifications; return the ids of the sessions with news, none on timeout."""
+        """Wait for notifications; return the ids of the sessions with news, an empty set on timeout."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -61,7 +61,7 @@ class _NewsWaiters:
 
 
 class News:
-    """The followers of one process."""
+    """The sessions that one process follows on a server, with their waiters and the thread that listens for them."""
 
     def __init__(self, source: NewsSource) -> None:
         self._source = source
@@ -73,7 +73,8 @@ class News:
     def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
         """Wait until a session has an event after the known one, or a message after `messages_after`.
 
-        Returns the ids of all sessions with news, each with whether it still exists; none on timeout.
+        Returns the ids of all sessions with news, each with whether it still exists; empty on timeout. A session's deletion
+        is news, too.
         """
         deadline = time.monotonic() + timeout_s
         entries: dict[str, _NewsWaiters] = {}
@@ -106,7 +107,7 @@ class News:
                     entry.left = time.monotonic()
 
     def close(self) -> None:
-        """Release the waiters, and stop the listener."""
+        """Release the waiters, as if their sessions were gone, and let the listener stop."""
         with self._changed:
             for entry in self._followed.values():
                 entry.is_gone = True
@@ -157,7 +158,7 @@ class News:
         self._end(listener)
 
     def _followed_ids(self) -> list[str]:
-        """The sessions that are followed, or were just now; if there are none, the listener stops."""
+        """The sessions that somebody waits for, or did in the last `LINGER_S`; without any, the listener is to stop."""
         now = time.monotonic()
         with self._changed:
             for name, entry in list(self._followed.items()):

@@ -53,7 +53,9 @@ _FASTER = Backoff(0.001, 0.1, jitter=0.5)
 
 @frozen
 class Batch:
-    """Events as sent, the times after each, the head after them, and whether they change more than its counters."""
+    """An append as it is sent: the events as lines, the log's time after each, the log's head after all of them, and whether
+    they change more than its counters.
+    """
 
     expected_seq: int
     lines: tuple[str, ...]
@@ -97,7 +99,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         return self._joined.get()
 
     def _wait_for_server(self, patience_s: float | None) -> None:
-        """Limit every wait for the server; None: a first connection that fails is not retried."""
+        """Limit every wait for the server; None means `PATIENCE_S`, and no retries until a connection has succeeded."""
         self._patience_s, self._first_s = (PATIENCE_S, 0.0) if patience_s is None else (patience_s, patience_s)
 
     def _join(self, *name: Any) -> None:
@@ -115,7 +117,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     @abstractmethod
     def _event_rows_on(self, db: Any, at: SessionRow, after_seq: int, size: int) -> list[tuple[int, str]]:
-        """The `seq` and the JSON of each of the next events."""
+        """The `seq` and the JSON of each of the next events after `after_seq`, at most `size`."""
 
     @abstractmethod
     def _send(self, db: Any, at: SessionRow, batch: Batch, epoch: int, holder: str) -> bool:
@@ -126,15 +128,21 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
 
     @abstractmethod
     def _claim(self, db: Any, at: SessionRow, holder: str) -> bool:
-        """Give the session the next epoch and this holder if epoch and holder are still those of `at`; "" releases it."""
+        """Give the session the next epoch and this holder if epoch and holder are still those of `at`.
+
+        Return whether it did. The holder "" releases the session.
+        """
 
     @abstractmethod
     def _delete(self, db: Any, at: SessionRow) -> bool:
-        """Delete the session if epoch, holder and last `seq` are still those of `at`."""
+        """Delete the session if epoch, holder and last `seq` are still those of `at`; return whether it did."""
 
     @abstractmethod
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
-        """Set metadata and summary and increment the revision if revision and last `seq` are still those of `at`."""
+        """Set metadata and summary, and increment the revision, if revision and last `seq` are still those of `at`.
+
+        Return whether it did.
+        """
 
     @abstractmethod
     def _families(self) -> FamilyTable | None:
@@ -171,7 +179,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         raise SessionLockedError(session_id, "another run of this process")
 
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
-        """Become the writer after that position; return None if another writer was faster."""
+        """Become the writer after that position; return None if another writer, or another thread here, was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         # Before the server is asked: the heartbeat must already run if the claim takes effect and its answer is lost.
         is_new = holder.claim(at.key, epoch)

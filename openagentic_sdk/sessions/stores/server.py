@@ -20,8 +20,10 @@ RETRIES = Backoff(0.005, 0.1)
 
 
 class StoreServer(ABC):
-    """A server as used by one process; subclasses connect with a driver. `where` names it for people; `refusal` is the
-    driver's error class.
+    """A server as used by one process; subclasses connect with a driver.
+
+    `where` names it for people. `refusal` is the base class of the driver's errors, `broken` are those of a connection that
+    was lost or not established.
     """
 
     kind: ClassVar[str]

@@ -44,11 +44,11 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connect(url: str, timeout_s: float) -> BoundedConnection:
-    """Open a connection in autocommit mode. Unless there is a pooler, it prepares frequent statements, and the server closes
-    it when this process no longer uses it.
+    """Open a connection in autocommit mode. Raises psycopg's errors.
 
-    Behind a pooler the next statement may reach another backend, which lacks the prepared statements, and a setting would
-    reach other clients.
+    Unless there is a pooler, the connection prepares frequent statements, and the server closes it if this process no longer
+    uses it. Behind a pooler, the next statement may reach another backend, which lacks what was prepared, and a setting
+    would affect other clients.
     """
     settings = conninfo.conninfo_to_dict(url)
     limits = {name: value for name, value in KEEPALIVE.items() if name not in settings}

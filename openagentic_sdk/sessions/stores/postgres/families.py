@@ -54,7 +54,7 @@ def has_sums(db: Any) -> bool:
 
 
 class PostgresFamilies(FamilyTable):
-    """The sums of a store; `page` returns its rows, and `summary_in` the summary of one that still exists."""
+    """The sums of a Postgres store; `page` returns the store's rows, `summary_in` the summary of one that still exists."""
 
     step_sessions = 200
 

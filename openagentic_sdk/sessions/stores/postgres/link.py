@@ -41,7 +41,7 @@ def driver() -> Any:
 
 
 def check_url(url: str) -> str:
-    """Return the URL, or the text of settings, for the driver. Raises `OptionsError` for an invalid one."""
+    """Return the URL, or the string of `name=value` settings, for the driver. Raises `OptionsError` for an invalid one."""
     try:
         scheme, colon, rest = url.partition(":")
         if colon and scheme.lower() in ("postgres", "postgresql"):
@@ -55,7 +55,7 @@ def check_url(url: str) -> str:
                     raise ValueError(f"{name} {text!r} is not a valid number")
     except (ValueError, driver().psycopg.Error) as error:
         # The driver's words for a text that is not valid percent-encoding contain it, and it may be a password.
-        reason = "a % in it is written %25" if "percent-encoded" in str(error) else str(error).partition(" in URI")[0]
+        reason = "write % in it as %25" if "percent-encoded" in str(error) else str(error).partition(" in URI")[0]
         raise OptionsError(
             f"{without_user(url)!r} is not an address of a Postgres server: write "
             f"postgresql://[user[:password]@]host[:port]/database[?setting=value] ({on_one_line(reason.strip(), 200)})"
@@ -148,13 +148,13 @@ class PostgresServer(StoreServer):
     def accepts_newer(self, db: Any) -> bool:
         """Whether a compatible newer version has migrated the tables since this process last looked.
 
-        Raises `StorageError` for one that no longer permits this version to use them.
+        Raises `StorageError` for a version that does not permit this one to use them.
         """
         before, self.usable_version = self.usable_version, max(self.usable_version, usable_version(db))
         return self.usable_version > before
 
     def migrate(self) -> None:
-        """Create the tables and the index, or upgrade them to this version."""
+        """Create the tables and the indexes, or upgrade them to this version. Raises `StorageError`."""
         with self.translated():
             db = self._driver.connect(self.url, 10.0)
             try:

@@ -25,7 +25,10 @@ _HAS_INDEXES = (
 
 
 def require_schema(db: Any) -> None:
-    """Check that the tables have this version, or a newer compatible one; if not, migrate them if the role may."""
+    """Check that the tables have this version, or a newer compatible one; migrate older ones if the role may.
+
+    Raises `StorageError` if they remain unusable.
+    """
     is_current = usable_version(db) >= len(MIGRATIONS)
     if is_current and db.execute(_HAS_INDEXES).fetchone()[0]:
         return
@@ -68,6 +71,7 @@ def migrate(db: Any) -> None:
         _make_index(db, "sums.sql")
         if db.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
             is_new = db.execute("SELECT to_regclass('openagentic_words_upto') IS NULL").fetchone()[0]
+            # New tables beside an old column, after somebody dropped them: `searched` still describes the lost words.
             if _make_index(db, "search.sql") and is_new:
                 db.execute("UPDATE openagentic_sessions SET searched = -1 WHERE searched >= 0")
 

@@ -79,6 +79,7 @@ _ADD = """
     INSERT INTO openagentic_words_upto (session, seq) SELECT key, upto FROM known
     ON CONFLICT (session) DO UPDATE SET seq = greatest(openagentic_words_upto.seq, excluded.seq) RETURNING session
 """
+# The new revision keeps processes that have already read the log from adding the old words again.
 _FORGET = (
     "UPDATE openagentic_sessions SET revision = revision + 1 WHERE key = ANY(%s)",
     "DELETE FROM openagentic_words WHERE session = ANY(%s)",
@@ -107,7 +108,7 @@ def has_index(db: Any) -> bool:
 def search_index(
     call: Callable[[None, Callable[[Any], Any]], Any], words: Sequence[str], limit: int, tenant: str | None
 ) -> list[SearchHit]:
-    """The indexed events that contain every word, newest session first.
+    """At most `limit` indexed events that contain every word, newest session first.
 
     `tenant` is the value in the table; None searches all sessions.
     """
@@ -131,10 +132,10 @@ def update_index(
     progress: Callable[[int, int], None] | None = None,
     at_most: int | None = None,
 ) -> int | None:
-    """Bring the index up to date, `at_most` limiting this to so many sessions without a holder; return the number of
-    sessions left, None if there is no index.
+    """Bring the index up to date; return the number of sessions that are left, None if there is no index.
 
-    `texts` returns the texts of the rows with these keys. Each step is kept if the update is stopped.
+    With `at_most`, index only that many sessions, and none that somebody holds. `texts` returns the texts that lists search
+    for words, by the keys of the sessions. If the update is interrupted, finished steps remain.
     """
     if not call(None, has_index):
         return None
@@ -213,7 +214,7 @@ def _mark(db: Any, values: Sequence[Any]) -> None:
 
 
 def _next_events(db: Any, rows: Sequence[_StaleRow]) -> dict[int, list[Event]]:
-    """The next events of each session, by its key."""
+    """The next events of each session, at most `STEP_EVENTS`, by its key; none after a damaged one."""
     events_by_key: dict[int, list[Event]] = {row.key: [] for row in rows}
     columns = [[row.key for row in rows], [row.seq for row in rows], [row.last_seq for row in rows]]
     rows_by_key, damaged_keys = {row.key: row for row in rows}, set[int]()

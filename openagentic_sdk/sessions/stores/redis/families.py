@@ -30,7 +30,7 @@ _STATE = "state"
 
 
 class RedisFamilies(FamilyTable):
-    """The sums of a store; `key`, `rows` and `summary_in` are as in `RedisIndex` and `RemoteStore`."""
+    """The sums of a Redis store; `key` and `rows` are as in `RedisIndex`, `summary_in` returns the summary of a row."""
 
     step_sessions = 200
 

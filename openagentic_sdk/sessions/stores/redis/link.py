@@ -48,7 +48,7 @@ REPLICA = (
 
 
 def driver() -> ModuleType:
-    """The driver. Raises `OptionsError` if it is not installed."""
+    """The module `redis`. Raises `OptionsError` if it is not installed."""
     try:
         import redis
     except ImportError:

@@ -72,7 +72,7 @@ end
 
 -- script position
 -- KEYS: head, log, blobs, index of all.  ARGV: id, prefix of holders' leases, fields ...
--- For a session without a head, the answer shows whether anything else is left of it.
+-- The fourth field is the holder. For a session without a head, the answer shows whether anything else is left of it.
 local found = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
 if not found[1] then
     local left = redis.call('EXISTS', KEYS[2], KEYS[3])
@@ -204,7 +204,8 @@ return -1
 
 -- script claim
 -- KEYS: head.  ARGV: key, epoch, holder, next holder
--- A server that lost its last second has the same epochs again, with other holders.
+-- A release ('' as the next holder) takes an epoch, too: the released writer can append no more. The holder is compared
+-- because a server that lost its last second assigns the same epochs again, to other holders.
 local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
 if format ~= FORMAT or (key or '') ~= ARGV[1] or epoch ~= ARGV[2] or holder ~= ARGV[3] then return 0 end
 redis.call('HSET', KEYS[1], 'holder', ARGV[4])

@@ -85,7 +85,7 @@ class RedisIndex:
         return [(at, name) for at, name in self._placed(numbers).values() if at < before]
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit] | None:
-        """The events that contain every word, newest session first; None if the words are too common for the index."""
+        """At most `limit` events that contain every word, newest session first; None if all words are too common."""
         ranges = [_range(word) for word in dict.fromkeys(words)]
 
         def count(client: Any) -> list[int]:
@@ -158,7 +158,7 @@ class RedisIndex:
         return self._update({"rows": "behind"}, self._add_rows, progress, at_most)
 
     def update_words(self, progress: Progress | None = None) -> None:
-        """Bring rows and words of all sessions up to date; each step is kept if the update is stopped."""
+        """Bring rows and words of all sessions up to date. If the update is interrupted, finished steps remain."""
 
         def add(names: Sequence[str]) -> None:
             self._add_rows(names)
@@ -173,7 +173,10 @@ class RedisIndex:
         progress: Progress | None,
         at_most: int | None,
     ) -> int:
-        """Index the sessions not covered by the first of these parts, each given with its set of sessions to index again."""
+        """Index the sessions that the first of these parts does not cover yet, and those in the sets to index again.
+
+        `parts` gives each part with the name of its set. Returns the number of sessions that are left.
+        """
         places = f"{self._index}places"
 
         def begin(client: Any) -> Any:
@@ -262,7 +265,7 @@ class RedisIndex:
             self._add_words(erased_ids)
 
     def _next_events(self, logs: Sequence[_UnreadLog]) -> list[list[Event]]:
-        """The next events of each session, up to the last one of its row."""
+        """The next events of each log, at most `STEP_EVENTS`, none after its row's last `seq` or after a damaged one."""
 
         def read(client: Any) -> list[Any]:
             with client.pipeline(transaction=False) as pipe:

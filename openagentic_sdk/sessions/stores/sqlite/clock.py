@@ -139,5 +139,7 @@ def _noted(db: sqlite3.Connection, row: str) -> float | None:
 
 def offer_clock(db: sqlite3.Connection, clock: SteadyClock) -> None:
     """Make the clock available to statements on this connection."""
+    # To SQLite, "deterministic" means the same result within one statement (sqlite.org/c3ref/create_function.html). So it
+    # reads the clock once for a statement, and not for each row.
     db.create_function("openagentic_now", 0, clock.now, deterministic=True)
     db.create_function("openagentic_wall", 0, clock.wall, deterministic=True)

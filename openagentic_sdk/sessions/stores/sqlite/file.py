@@ -75,14 +75,17 @@ class SqliteFile:
                 try:
                     yield db
                     db.execute("COMMIT")
-                except BaseException:
+                except BaseException:  # also on Ctrl-C
                     # After some errors, SQLite has already ended the transaction.
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     raise
 
     def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
-        """Run one statement; return whether it changed a row: not if SQLite refused it, or others are waiting to write."""
+        """Run one statement, unless others are waiting to write; return whether it changed exactly one row.
+
+        False also if SQLite refused it: the caller repeats it in a transaction, which waits and reports the reason.
+        """
         opened = self._opened.get()
         with opened.lock:
             try:
@@ -95,7 +98,7 @@ class SqliteFile:
                 return False
 
     def written(self) -> tuple[int, int]:
-        """Two numbers that change with every write, by others and on this connection."""
+        """A pair of numbers that changes with every write: the first by others, the second on this connection."""
         with self.reading() as db:
             (by_others,) = db.execute("PRAGMA data_version").fetchone()
             return by_others, db.total_changes
@@ -178,6 +181,7 @@ class _Connection(Guarded):
         """Wait to be first in the queue; return False if it has not moved for too long, now or shortly before."""
         deadline = time.monotonic() + TURN_S
         while self._queue >= 0 and time.monotonic() >= self._skips_queue_until:
+            # Without a pause of our own: before it gives up, `try_lock` waits some milliseconds (POSIX).
             if try_lock(self._queue):
                 return True
             if time.monotonic() > deadline:

@@ -34,9 +34,9 @@ class RewritingSqlite(SqliteWaiting):
             db.executemany("DELETE FROM blobs WHERE session = ? AND sha256 = ?", [(key, digest) for digest in digests])
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Rewrite the database without its free pages, empty its write-ahead log, and restart the index of words.
+        """Rewrite the database without its free pages, empty its write-ahead log, and delete the index of words.
 
-        Waits until no other process reads; raises `StorageError` if that does not happen.
+        Waits until no other process reads. Raises `StorageError` if that takes too long.
         """
         if self._file.is_memory:
             return ()  # there are no files

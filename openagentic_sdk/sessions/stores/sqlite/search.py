@@ -29,6 +29,7 @@ from .schema import LAST_SEQ, place_of
 if TYPE_CHECKING:
     import sqlite3
 
+# The most events, and about the most characters of their JSON, that one transaction indexes, and the most sessions.
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
 STEP_SESSIONS = 256
@@ -95,7 +96,7 @@ class SearchFile:
     def search(
         self, words: Sequence[str], limit: int, tenant: str | None = None, progress: Progress | None = None
     ) -> list[SearchHit] | None:
-        """The events that contain every word, newest session first; None if no index can be used.
+        """At most `limit` events that contain every word, newest session first; None if no index can be used.
 
         `tenant` is the JSON of one tenant or of null; if it is `None`, all sessions are searched.
         """
@@ -199,9 +200,9 @@ class SearchFile:
         describe: Callable[[str], SessionSummary],
         progress: Progress | None = None,
     ) -> list[tuple[int, int]] | None:
-        """`key` and `touched` of sessions whose summaries may contain the words of `query`, newest first.
+        """`key` and `touched` of at most `limit` sessions whose summaries may contain the words of `query`, newest first.
 
-        All were touched before `before`. None if no such index can be used.
+        All were touched before `before`. None if no word is long enough, or no index can be used.
         """
         trigrams = trigram_query(query)
         return (
@@ -298,7 +299,7 @@ def _change(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _unlisted(db: sqlite3.Connection) -> list[tuple[int, str, int | None]]:
-    """The key, id and last `seq` of sessions that have changed since they were listed."""
+    """The key, id and last `seq` (None without events) of each session that has changed since it was listed."""
     row = db.execute(_LOOKED, ("rows",)).fetchone()
     return db.execute(_UNLISTED, row or (0,)).fetchall()
 
@@ -346,7 +347,7 @@ def tell_of(db: Any, key: int, row: SessionSummary) -> None:
 
 
 def trigram_query(query: str) -> str:
-    """The FTS query for rows with all words of a list's query that are long enough; empty if there are none."""
+    """The FTS query for the sessions with all words of a list's query that are long enough; empty if there are none."""
     words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
     return " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words)
 
