@@ -30,7 +30,7 @@ RUN_OF_STEP = "workflow.run"
 
 
 class StepRuns(PackagePart, RunsElsewhere):
-    """A part that puts the steps of this row's workflow into the fleet's queues, for the row's tenant."""
+    """A part that runs the steps of the workflow in the run `row` as runs of the fleet, for the same tenant."""
 
     def __init__(self, run: Run, fleet: Fleet, row: FleetRun) -> None:
         super().__init__(run)

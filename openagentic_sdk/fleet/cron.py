@@ -87,7 +87,7 @@ def parse_cron(text: str) -> Cron:
 
 
 def read_zone(name: str) -> ZoneInfo:
-    """The time zone with this name in the IANA database. Raises `OptionsError` if this machine has none."""
+    """The time zone with this name in the IANA database. Raises `OptionsError` if this machine does not have it."""
     try:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", name):
             raise ValueError(name)

@@ -45,9 +45,9 @@ MAX_ERROR_CHARS = 1000
 
 
 async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> RunOutcome | None:
-    """Continue a run until it is over, parked or handed back, write that to its row, and return it.
+    """Continue a run until it is over, parked or handed back; write this outcome to the run's row and return it.
 
-    None means that it could not be written, mostly because the lease was lost.
+    None means that the outcome could not be written, in most cases because the lease was lost.
 
     Once `draining` is set, a running step has `grace_s` seconds to finish before the run is handed back.
     """

@@ -46,11 +46,11 @@ LOOK_S = 1.0
 
 
 class Fleet:
-    """Runs of named agents in one store, in Postgres for many hosts or in SQLite for one.
+    """The runs of named agents in one store: in Postgres for many hosts, or in SQLite for one host.
 
-    `store` may be an address. `workspace_dir` is where this host keeps repositories and their checkouts (default: `fleet`
-    in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents`, runs can be inspected, answered and cancelled, but
-    not started. Raises `FleetStoreError` if the store is not a database.
+    `store` may be an address, as for `open_store`. `workspace_dir` is where this host keeps repositories and their checkouts
+    (default: `fleet` in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents`, runs can be inspected, answered and
+    cancelled, but not started. Raises `FleetStoreError` if the store is not a database.
     """
 
     def __init__(
@@ -100,13 +100,12 @@ class Fleet:
         """Enqueue a run of this agent, durably; return its number.
 
         `prompt` is a string or a list of parts; None continues what is in the log. `session` names the session, which is
-        created if it does not exist; None creates a new one. Calls with the same `request_id`, which is unique within the
-        tenant, enqueue one run and return its number. Runs with a higher `priority` come first, unless others have waited
-        a minute longer per level; no run starts before its `run_at` (a datetime with a time zone, or seconds
-        since 1970). `wishes` are as in `Agents.options`. If `connection` is given (the caller's own psycopg or sqlite3
-        connection to the store's database, or an async one of psycopg), the run is part of the caller's transaction and
-        does not exist without its commit. `told` is the session of a workflow, and the event to deliver to it when the run
-        is over.
+        created if it does not exist; None creates a new one. Calls of one tenant with the same `request_id` enqueue one run,
+        and all return its number. Each level of `priority` counts as much as a minute of waiting; no run starts before its
+        `run_at` (a datetime with a time zone, or seconds since 1970). `wishes` are as in `Agents.options`. If `connection`
+        is given (the caller's own psycopg or sqlite3 connection to the store's database, or an async one of psycopg), the
+        run is part of the caller's transaction and does not exist without its commit. `told` is the session of a workflow,
+        and the event to deliver to it when the run is over.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
         for a request id that was already used for a different run, and `StorageError`.
@@ -190,7 +189,7 @@ class Fleet:
         return new
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
-        """Count the fleet's runs, their usage and their budgets, for all tenants or for one."""
+        """Return figures about the fleet's runs, their usage and the tenants' budgets, for all tenants or for one."""
         stats: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
         return stats
 

@@ -133,6 +133,7 @@ class Heart:
         mine = {lease.run.id: lease for lease in leases if not lease.is_lost}
         if not mine:
             return True
+        # No longer than the shortest lease: once it has expired, its run must stop, whatever the database answers.
         patience_s = min(self.lease_s / BEATS, *(max(0.05, lease.left_s) for lease in mine.values()))
         asked_at = self._queue.tables.lease_now()
         try:

@@ -161,7 +161,7 @@ class TenantBudget:
 
 
 class _SetLimits:
-    """Limits in a database, with a cache of the names that exist. Calls block, and raise `StorageError`."""
+    """Limits in a database. The result of the query `look` is cached for `LOOK_S`. Calls block, and raise `StorageError`."""
 
     def __init__(self, tables: Tables, look: str) -> None:
         self._tables = tables
@@ -183,7 +183,7 @@ class _SetLimits:
 
 
 class FleetLimits(_SetLimits):
-    """The limits and budgets in one database."""
+    """The limits of concurrent runs and the budgets of tenants in one database."""
 
     def __init__(self, tables: Tables) -> None:
         look = "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
@@ -343,7 +343,7 @@ class Rates(_SetLimits):
         return [(name, requests, tokens, left_s) for name, requests, tokens, left_s in self._tables.read(command)]
 
     def take(self, name: str, tokens: int) -> float:
-        """Take one request and its estimated tokens from a key's bucket; return the seconds until the request may start."""
+        """Take one request and its estimated tokens from a key's bucket; return the seconds until it may start, 0 if now."""
         rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
         if not rows:
             return 0.0

@@ -227,7 +227,7 @@ class Queue:
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Extend the leases of these runs (numbers and fences), counted from now.
 
-        Return the runs that the caller still owns, each with whether it is to be cancelled.
+        Return the numbers of the runs that the caller still owns, each with whether the run is to be cancelled.
         """
         pairs = " OR ".join(["(id = %s AND fence = %s)"] * len(fences))
         command = _BEAT.format(now=self.tables.now, pairs=pairs)
@@ -363,10 +363,9 @@ def _claiming(
 ) -> tuple[str, str]:
     """The statement that finds the next run to claim, or with `one` a given run, and the statement that claims it.
 
-    `limited` leaves out runs that a limit prevents from starting.
-
-    Their parameters end with the format, the agents, the queues and, with `one`, the run's number, all of these twice;
-    without `one`, the format follows once more.
+    With `limited`, runs that a limit prevents from starting are left out. The parameters of both statements end with the
+    format, the agents, the queues and, with `one`, the run's number, all of these twice; without `one`, the format follows
+    once more.
     """
     mine = f"run.format <= %s AND run.agent IN ({_marks(range(agents))})"
     if queues:

@@ -44,7 +44,10 @@ class Standing:
 
 
 def look(store: SessionStore, run: FleetRun) -> Standing:
-    """Read the state of a run. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
+    """Read the state of a run from its session's log.
+
+    Raises `FleetError` for a session of another tenant, and what reading a log raises.
+    """
     try:
         metadata = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
@@ -146,7 +149,7 @@ def ended_itself(store: SessionStore, session: str) -> bool:
 
 
 def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> RunOutcome:
-    """The outcome of a run that has parked and whose log ends at `seq`; a workflow continues by itself when it is due.
+    """The outcome of a run that has parked and whose log ends at `seq`; a workflow that waits for a time is queued for it.
 
     An event that arrived between a workflow's last check and its end could not wake the run: it is queued at once. Blocks.
     """

@@ -33,7 +33,7 @@ _FIRST_S = "CASE WHEN first_event_at > run_at THEN first_event_at - run_at WHEN 
 
 @frozen
 class GroupStats:
-    """The runs of one tenant and queue in one state.
+    """Figures about the runs of one tenant and queue in one state.
 
     `claims` counts every time that a worker claimed one of them, `steals` the claims of runs whose lease had expired, and
     `lost_now` the expired leases that no worker has taken over yet. `oldest_s` is how long the longest waiting run has been
@@ -62,7 +62,10 @@ class GroupStats:
 
 @frozen
 class FleetStats:
-    """All groups, and the budgets of tenants: `(tenant, max_usd, spent_usd, reserved_usd)`."""
+    """Figures about a fleet: those of its groups of runs, and the tenants' budgets.
+
+    A budget is `(tenant, max_usd, spent_usd, reserved_usd)`.
+    """
 
     groups: tuple[GroupStats, ...]
     budgets: tuple[tuple[str, float, float, float], ...] = ()
@@ -94,7 +97,7 @@ class FleetStats:
 
 
 def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
-    """Compute all figures in one query of the rows. Blocks, and raises `StorageError`."""
+    """Compute all figures with one query of the runs and one of the budgets. Blocks, and raises `StorageError`."""
     buckets = ", ".join(f"sum(CASE WHEN ({_FIRST_S}) <= {within_s} THEN 1 ELSE 0 END)" for within_s in BUCKETS_S)
     command = _ROWS.format(now=tables.now, first_s=_FIRST_S, buckets=buckets)
     groups = []

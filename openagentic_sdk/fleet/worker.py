@@ -212,7 +212,7 @@ def _worker_name() -> str:
 
 
 async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
-    """Continue one run until it is over or parked, here or in another process; return its state then.
+    """Continue one run until it is over or parked, here or in another process; return it as it is then.
 
     For other schedulers, which may call this repeatedly and concurrently: the run is executed once. On cancellation, the run
     is handed back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and `StorageError` if the

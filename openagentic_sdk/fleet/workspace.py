@@ -120,7 +120,7 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
 
 
 def kept_workspace(events: Iterable[Event]) -> KeptCheckout | None:
-    """The checkout that a session works in, with its newest patch, by the session's log; None if it never had one."""
+    """The checkout of a session and its newest patch, according to the session's log; None if it never had one."""
     checkout: KeptCheckout | None = None
     for event in events:
         if isinstance(event, WorkspaceKept):

@@ -39,7 +39,7 @@ _SECRET = frozenset({"api_key", "otlp_headers", "env", "headers", "token", "oaut
 
 
 def shown(value: object) -> str:
-    """The beginning of a value's `repr`, even if its `__repr__` fails."""
+    """The first 200 characters of a value's `repr`; its type if `__repr__` fails."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - any object's repr may raise or be nested too deeply

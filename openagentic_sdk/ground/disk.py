@@ -73,7 +73,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 class Disk(Protocol):
-    """The functions of `os` that durable files use, under the same names; each raises `OSError` like the original."""
+    """The system calls that durable files use: functions of `os` and `fsync_folder`. Each may raise `OSError`."""
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int: ...
 

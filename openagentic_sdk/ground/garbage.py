@@ -74,7 +74,7 @@ def _begin_to_end() -> None:
 
 
 def _wait_a_moment() -> None:
-    """Give the clean-up threads a moment to finish."""
+    """Wait until no clean-up of this process is pending or running in another thread, at most `MOMENT_S`."""
     here, until = (os.getpid(), threading.get_ident()), time.monotonic() + MOMENT_S
     while not _due.empty() or any(pid == here[0] and (pid, thread) != here for pid, thread in list(_cleaning)):
         if time.monotonic() > until:

@@ -43,7 +43,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The objects in a list; none if the value is not a list."""
+    """The objects in a list; empty if the value is not a list."""
     return [item for item in as_list(value) if isinstance(item, Mapping)]
 
 

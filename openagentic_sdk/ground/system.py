@@ -42,7 +42,7 @@ def require_threads(what: str) -> None:
 
 
 def start_daemon(work: Callable[[], None], name: str) -> None:
-    """Start a daemon thread. Raises `StorageError` if none can start: without it, the process would lose its leases."""
+    """Start a daemon thread for a store or a fleet. Raises `StorageError`, with advice, if no thread can be started."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:

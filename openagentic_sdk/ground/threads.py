@@ -139,7 +139,7 @@ class KeptThreads:
         _kept_threads.set(self)
 
     def do(self, work: Callable[[Callable[[], None]], None], name: str) -> None:
-        """Run work in an idle thread or a new one; the work receives a callable that frees the thread, for the loop."""
+        """Run work in an idle thread or a new one; the work receives a callable with which the loop frees the thread."""
         worker = self._idle.pop() if self._idle else _KeptThread()
         worker.thread.name = name
         worker.due.put(partial(work, partial(self._take_back, worker)))

@@ -528,7 +528,7 @@ _REPR = _Repr()
 
 
 def show(value: Any) -> str:
-    """The beginning of a value's Python notation, for values of any size."""
+    """The first 80 characters of a value's Python notation; the whole of a large value is never written."""
     return shortened(_REPR.repr(value), 80)
 
 
@@ -545,7 +545,7 @@ def accepted_values(schema: Mapping[str, Any]) -> str:
 
 
 def listed(values: Any, write: Callable[[Any], str] = str) -> str:
-    """The first few of the values or names, as a list in words."""
+    """The first `_MAX_LISTED` values or names as text, with the number of the others; `(none)` if there are none."""
     first = [write(value) for value, _ in zip(values, range(_MAX_LISTED), strict=False)]
     more = f" and {len(values) - _MAX_LISTED:,} more" if len(values) > _MAX_LISTED else ""
     return shortened(", ".join(first), 600) + more if first else "(none)"

@@ -40,7 +40,7 @@ WAY_OUT = "use str, int, float, bool, list, dict, Literal, or make it a dataclas
 
 
 class _Misfit(ValueError):
-    """A JSON value does not fit its type: the path and the problem."""
+    """Raised if a JSON value does not fit its type, with the value's path and the problem."""
 
     def __init__(self, path: str, words: str) -> None:
         super().__init__(path, words)

@@ -189,7 +189,7 @@ class DatabaseStore(SessionStore):
             return self._failed_row(at.id, error)
 
     def _failed_row(self, session_id: str, error: Exception) -> SessionSummary:
-        """The summary that a list shows for an unreadable session. Raises the error if it does not concern it alone."""
+        """The summary that a list shows for an unreadable session. Raises the error if it affects other sessions, too."""
         return failed_summary(session_id, error)
 
 

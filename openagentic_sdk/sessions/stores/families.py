@@ -394,7 +394,7 @@ class IndexFamilies(FamilyTable):
         return True
 
     def forget(self, session_id: str) -> None:
-        """Remove the session's family. Call it inside a transaction."""
+        """Remove the session's family, or all sums if another version stored them. Call it inside a transaction."""
         if any(map(self._is_ours, self._versions())):
             forget_family(self, session_id)
         else:

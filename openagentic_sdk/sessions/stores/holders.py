@@ -107,7 +107,7 @@ class Holder:
             self._unreleased.extend(self._released)
 
     def close(self) -> None:
-        """Stop the heartbeat."""
+        """Stop the heartbeat, drop all claims and unsent releases, and unlock this process's file."""
         with self._guard:
             self._claims.clear()
             self._unreleased.clear()

@@ -85,7 +85,7 @@ class Tables(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Stop waiting."""
+        """Stop listening for notifications; calls of `wait` return."""
 
 
 def drive(steps: Statements[T], execute: Execute) -> T:
@@ -114,7 +114,7 @@ class TableStore(ABC):
 
     @abstractmethod
     def tables(self) -> Tables:
-        """The database."""
+        """This store's database, for the rows of other packages."""
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Like `SessionStore.claim_request`, using a row that only one of several concurrent claims can insert."""

@@ -26,7 +26,7 @@ _LIMIT = (
 
 
 class WaitedTooLong(psycopg.OperationalError):
-    """Raised if the server does not answer in time; the connection is closed, its last statement may have taken effect."""
+    """Raised if the server does not answer in time. The connection is closed; its last statement may have taken effect."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):

@@ -98,6 +98,7 @@ class PostgresServer(StoreServer):
                     # Work in several steps extends its time with each step.
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     until = deadline if self.is_ready else began + first_s
+                    # A connection that is still open was not lost: the server refused the statement.
                     if (db is not None and not db.closed) or time.monotonic() > until:
                         raise
                     if not self.is_ready and _REFUSED.search(str(error)):

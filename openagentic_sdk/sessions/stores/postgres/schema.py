@@ -77,7 +77,10 @@ def migrate(db: Any) -> None:
 
 
 def _make_index(db: Any, name: str) -> bool:
-    """Create what the file describes; False if the role may not: then searches read the logs, and reports the rows."""
+    """Create the tables and indexes in this SQL file; return False if the role may not create them.
+
+    Without them, searches read the logs, and reports the rows.
+    """
     from psycopg import errors
 
     with suppress(errors.InsufficientPrivilege, errors.UndefinedObject), db.transaction():

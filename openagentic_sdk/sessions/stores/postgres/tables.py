@@ -59,7 +59,7 @@ class PostgresTables(Tables):
     async def change_on(self, connection: Any, steps: Statements[T]) -> T:
         psycopg = driver().psycopg
         if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-            raise OptionsError(f"connection must be one of psycopg, not {type(connection).__name__}")
+            raise OptionsError(f"connection must be a psycopg connection, not {type(connection).__name__}")
         with self._find().translated():
             try:
                 leads_to = await _rows_of(connection, _WHERE, ())

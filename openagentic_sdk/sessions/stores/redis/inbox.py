@@ -61,6 +61,6 @@ class RedisInbox(ListedRedis):
             self._call(None, partial(run, "remove_messages", keys, arguments))
 
     def _doomed(self, session_id: str) -> list[str]:
-        """The keys to delete with the session, except its lists."""
+        """The keys to delete with the session; the session's entries in the lists are not keys of their own."""
         beside = [self._key(kind, session_id) for kind in ("followers", "inbox")]
         return [*self._own(session_id), beside[0], self._server.old_name("head", session_id), beside[1]]

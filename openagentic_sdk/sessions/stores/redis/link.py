@@ -166,7 +166,7 @@ class RedisServer(StoreServer):
         least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
         if self._requested_durability is not None and self.durability not in least[self._requested_durability]:
             raise StorageError(
-                f"durability {self._requested_durability!r} was requested, and the settings of the Redis server "
+                f"durability {self._requested_durability!r} was requested, but the settings of the Redis server "
                 f"{self.where} provide only {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
             )
 
@@ -253,7 +253,7 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         if parts.scheme == "unix":
             address = address if parts.netloc else address.replace("unix:", "unix://", 1)
         if not (parts.path if parts.scheme == "unix" else parts.hostname):
-            raise ValueError("there is no socket" if parts.scheme == "unix" else "the host is missing")
+            raise ValueError("the path of the socket is missing" if parts.scheme == "unix" else "the host is missing")
         if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
             raise ValueError(f"{parts.path[1:]!r} is not the number of a database")
         if parts.port == 0 or parts.fragment:  # reading the port checks it

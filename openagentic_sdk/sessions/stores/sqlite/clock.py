@@ -78,7 +78,7 @@ def asleep_s() -> float:
 
 
 class SteadyClock:
-    """The clock of a file: the machine's counter plus an offset, as recorded in the file or as it would be."""
+    """The clock of a file: the machine's uptime plus an offset, which is recorded in the file with the first write."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
