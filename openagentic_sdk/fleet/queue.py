@@ -69,6 +69,7 @@ _OF_GROUP = (
     "run.tenant = groups.tenant AND run.queue = groups.queue AND run.agent = groups.agent AND run.rank <= groups.rank "
     "AND run.format <= %s"
 )
+# `is_usable` is a condition of the claim itself, because a newer version may migrate the tables at any time.
 _CLAIM = """
     UPDATE openagentic_runs SET
         state = 'running', fence = fence + 1, attempts = attempts + 1, claim = %s,

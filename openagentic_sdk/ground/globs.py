@@ -120,7 +120,7 @@ def _character_set(members: str, *, negated: bool) -> str:
 
 
 def static_folder(pattern: str) -> str:
-    """The leading folders of a pattern, up to the first with a wildcard: where a walk may start."""
+    """The leading folders of a pattern, before the first with a wildcard: where a walk may start."""
     names = pattern.split("/")[:-1]
     count = next((i for i, name in enumerate(names) if SPECIAL.intersection(name)), len(names))
     return "/".join(names[:count])

@@ -70,7 +70,7 @@ def more_room() -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The message of an error that occurred while a file was read; for an `OSError`, without its number and its path."""
+    """The message of an error that occurred while a file was read; for an `OSError`, as in `os_reason`, without the path."""
     return os_reason(error) if isinstance(error, OSError) else str(error)
 
 

@@ -84,7 +84,10 @@ def printable(text: str) -> str:
 
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
-    """`printable` text on one line, with line feeds and tabs escaped as well, truncated to `max_chars` with an ellipsis."""
+    """`printable` text on one line, with line feeds and tabs escaped as well.
+
+    The text is first truncated to `max_chars`, with an ellipsis: escapes make the result longer.
+    """
     cut = text if max_chars is None else shortened(text, max_chars)
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
 

@@ -47,7 +47,7 @@ def compiled(source: Mapping[str, Any]) -> Schema:
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
-    """Do the same as `Schema(schema).check`, for a schema that is used once."""
+    """Check a value against a schema that is used once, like `Schema(schema).check`."""
     from . import reading
 
     return reading.Schema(schema).check(value, what)

@@ -98,7 +98,10 @@ def record_type(members: Iterable[Member], make: Callable[..., T], around: Any =
 
 
 def hints_of(thing: Any) -> dict[str, Any]:
-    """The annotations of a class or function with their names resolved, even those local to an enclosing function."""
+    """The annotations of a class or function with their names resolved, even those local to an enclosing function.
+
+    Raises `OptionsError` for a name that cannot be resolved.
+    """
     local = dict(_names_around(thing))
     if isinstance(thing, type):
         local.setdefault(thing.__name__, thing)
@@ -184,7 +187,7 @@ _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
-    """Raise `OptionsError` for a result type that `to_json` cannot convert; values of `others` are skipped."""
+    """Raise `OptionsError` for a result type that `to_json` cannot convert; the classes `others` are always accepted."""
     kind = typing.get_origin(annotation) or annotation
     if kind in _UNWRITABLE:
         raise OptionsError(f"{shown(annotation)} cannot be returned as JSON: call or await it, and return the result")

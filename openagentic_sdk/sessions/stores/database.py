@@ -213,7 +213,7 @@ def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> l
 
 
 def text_key(text: str | None) -> str:
-    """A short ASCII key, usable on any server, for a string of any length and characters."""
+    """An ASCII key of 64 characters, usable on any server, for None or a string of any length and characters."""
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 

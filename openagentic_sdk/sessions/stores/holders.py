@@ -97,7 +97,7 @@ class Holder:
             self._unreleased.append(release)
 
     def released(self, release: Callable[[], None]) -> None:
-        """Remember how a session was released, in case the server forgets it."""
+        """Remember a release, to repeat it if the server loses it. Only the newest `RELEASES` are kept."""
         with self._guard:
             self._released.append(release)
 

@@ -324,7 +324,10 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         self._forget_family(session_id)
 
     def _forget_family(self, session_id: str) -> None:
-        """Remove the names that the session left in the sums; if that fails, the next report does it."""
+        """Remove the session's family from the sums, which contain names from its log.
+
+        If that fails, the next report does it.
+        """
         with suppress(StorageError):
             if (table := self._families()) is not None:
                 forget_family(table, session_id)

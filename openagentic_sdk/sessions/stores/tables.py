@@ -81,7 +81,7 @@ class Tables(ABC):
 
     @abstractmethod
     def wait(self, channel: str, timeout_s: float) -> bool:
-        """Block until the channel is notified; return False on timeout."""
+        """Block until the channel is notified, or something else may have changed; return False on timeout."""
 
     @abstractmethod
     def close(self) -> None:

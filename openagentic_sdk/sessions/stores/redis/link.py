@@ -81,7 +81,10 @@ class RedisServer(StoreServer):
         self._run_id: str | None = None
 
     def client(self) -> Any:
-        """The client, which takes a connection from its pool for each command. Re-raises the driver's errors."""
+        """Return the client, which takes a connection from its pool for each command.
+
+        Raises the driver's errors, and on first use what `learn` raises.
+        """
         with self._guard:
             if self._client is None:
                 redis = driver()
@@ -244,7 +247,7 @@ class _RedisListener:
 
 
 def without_settings(url: str) -> tuple[str, str | None, str | None]:
-    """The URL for the driver, and the prefix and durability in it. Raises `OptionsError` for an invalid URL."""
+    """The URL for the driver, and the prefix and durability in it, None if missing. Raises `OptionsError` if invalid."""
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))

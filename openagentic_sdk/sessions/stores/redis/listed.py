@@ -110,7 +110,10 @@ class ListedRedis(RewritingRedis):
         query: str,
         tenant: str | None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Yield all rows or, after the newest, which usually contain a common word, those that the index selects."""
+        """Yield rows like `_shown_behind`: first the newest, which usually contain common words, without the index.
+
+        With a query or a tenant, only rows that the index selects follow, unless it cannot be used.
+        """
         rows, before = self._shown_behind(after, page), float("inf") if after is None else after[0]
         if not query and tenant is None:
             yield from rows

@@ -62,7 +62,10 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
     def _indexed_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Yield rows like `_shown_behind`: the newest, which usually contain common words, without an index."""
+        """Yield rows like `_shown_behind`: first the newest, which usually contain common words, without an index.
+
+        After them, only rows that the index selects, or all if it cannot be used.
+        """
         before = float("inf") if after is None else after[0]
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
             before = place()[0]
