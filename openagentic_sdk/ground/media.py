@@ -42,7 +42,7 @@ def part_type_of(media_type: str) -> str:
 
 
 def pixels_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF, WebP or JPEG from its header; None if it does not state them."""
+    """Width and height of a PNG, GIF, WebP or JPEG from its header; None if they cannot be read from it."""
     try:
         match media_type_of(data[:HEAD_BYTES]):
             case "image/png" if data[12:16] == b"IHDR":

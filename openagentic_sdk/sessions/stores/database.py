@@ -95,7 +95,7 @@ class DatabaseStore(SessionStore):
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionRow]:
-        """The rows of the sessions in list order."""
+        """The rows of the sessions with this folder and tenant (None: any), the most recently touched first."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or new_session_id(), (), metadata=metadata)

@@ -232,7 +232,7 @@ def _new_sums(
     table: FamilyTable, old_families: Mapping[str, _Family], new_families: Mapping[str, _Family]
 ) -> dict[str, dict[str, str | None]]:
     """The sums that change when these families replace the old ones, by part and name; None for one that becomes zero."""
-    # Cells have eight numbers (`parts.record.folds.costs.ZERO`).
+    # Cells have eight numbers (`sessions.folds.spent.ZERO`).
     difference: dict[CellName, list[int]] = defaultdict(lambda: [0] * 8)
     for families, sign in ((old_families, -1), (new_families, 1)):
         for _, cells in families.values():

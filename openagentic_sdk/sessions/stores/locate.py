@@ -96,7 +96,7 @@ def _open_server(url: str, module: str, name: str) -> SessionStore:
 
 
 def _load(module: str, name: str) -> Callable[..., SessionStore]:
-    """Import a store whose module or driver few programs need."""
+    """Import the class of a store whose module or driver few programs need."""
     return cast(Callable[..., SessionStore], getattr(import_module(f"..{module}", __package__), name))
 
 

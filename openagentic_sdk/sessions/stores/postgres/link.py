@@ -54,7 +54,7 @@ def check_url(url: str) -> str:
                 if not text.strip("-").isdigit() or not (name != "port" or 0 < int(text) < 65536):
                     raise ValueError(f"{name} {text!r} is not a valid number")
     except (ValueError, driver().psycopg.Error) as error:
-        # The driver's words for a text that is not valid percent-encoding contain it, and it may be a password.
+        # The driver's message about invalid percent-encoding quotes the text, which may be a password.
         reason = "write % in it as %25" if "percent-encoded" in str(error) else str(error).partition(" in URI")[0]
         raise OptionsError(
             f"{without_user(url)!r} is not an address of a Postgres server: write "

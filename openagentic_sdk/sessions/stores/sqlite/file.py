@@ -28,7 +28,7 @@ TRY_S = 0.01
 # or frozen.
 TURN_S, WITHOUT_TURNS_S = 10.0, 60.0
 MEMORY = ":memory:"
-# SQLite refuses paths near the limit of the system, since it appends suffixes, without naming the reason.
+# SQLite appends suffixes to the path, so it refuses one near the system's limit, without naming the reason.
 _LONG_PATH = 500
 SQLITE_BUSY = 5
 # Locked in the file `-shm` by whoever writes (sqlite.org/walformat.html, 2.3.1).

@@ -177,7 +177,7 @@ class SearchFile:
             db = index.connection
             row = db.execute(_LOOKED, ("words",)).fetchone()
             if row is None and db.execute(_ORPHANS).fetchone():
-                # A deleted session is still in the index, and its words are no longer known.
+                # A deleted session is still in the index: without its events, nobody can tell which words to remove.
                 db.execute("DROP TABLE found")
                 db.execute("DELETE FROM upto")
                 db.execute(_TABLES[0])
@@ -218,7 +218,7 @@ class SearchFile:
         describe: Callable[[str], SessionSummary],
         progress: Progress | None = None,
     ) -> Cells | None:
-        """The sums of the cells of these kinds; None if no such index can be used."""
+        """The sums of the cells of these kinds; None if no index can be used, or other versions prevent that."""
 
         def work(db: sqlite3.Connection) -> Cells | None:
             with _change(db):
