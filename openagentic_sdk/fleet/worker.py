@@ -133,7 +133,6 @@ class Worker:
             raise self._failure
 
     async def _wait_for_news(self, poll_s: float) -> bool:
-        """Wait for a notification; return whether one arrived within this time."""
         try:
             return bool(await off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
         except StorageError:  # the next claim reports it

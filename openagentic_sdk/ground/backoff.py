@@ -11,7 +11,10 @@ from .frozen import frozen
 
 @frozen
 class Backoff:
-    """Waits that grow by `factor` from `first_s` to `longest_s`; a random share of up to `jitter` (0 to 1) shortens each."""
+    """A schedule of waits that grow by `factor` from `first_s` to `longest_s`.
+
+    Each is shortened by a random share of up to `jitter` (0 to 1).
+    """
 
     first_s: float
     longest_s: float

@@ -2,9 +2,9 @@
 
 -- `body` is JSON: the prompt, and the client's wishes. `rank` combines priority and age: each minute of waiting counts as
 -- one level of priority. `claim` identifies one claim, so that it is recognized if its answer was lost; `fence` increases
--- with each claim. `lost_owner` is the previous owner, which did not end the run; `steals` counts such owners. The usage is
--- set at the end of a run; `reserved_usd` and `settled_usd` are the amounts that it holds of its tenant's budget, and has
--- taken from it.
+-- with each claim. `lost_owner` is the previous owner, whose lease expired before it released the run; `steals` counts such
+-- owners. The usage is written whenever an owner releases the run. `reserved_usd` is what the run holds of its tenant's
+-- budget, `settled_usd` what was taken from the budget for it.
 CREATE TABLE openagentic_runs (
     id {id},
     format integer NOT NULL,

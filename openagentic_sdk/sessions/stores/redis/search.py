@@ -321,7 +321,6 @@ class _UnreadLog:
 
     @property
     def entry(self) -> str:
-        """The log's entry in the index."""
         return self.first_entry if self.seq == self.first_seq else f"{self.seq} {self.at.key}"
 
 
