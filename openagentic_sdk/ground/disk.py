@@ -157,7 +157,7 @@ def path_below(folder: str, name: str) -> str | None:
 
 
 def nearest_holding(name: str, folder: str) -> str | None:
-    """Return the nearest folder that contains an entry of this name: `folder` (an absolute path) or one above it, or None."""
+    """Return the nearest folder that contains an entry of this name: `folder` (absolute) or one above it, or None."""
     while not os.path.lexists(os.path.join(folder, name)):
         parent = os.path.dirname(folder)
         if parent == folder:
