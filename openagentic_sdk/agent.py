@@ -77,7 +77,7 @@ else:
 
 _NO_DEPS: Any = None
 MAX_HANDOFFS = 10
-# Tool names that a permission rule can contain: each tool is allowed by a rule with its name.
+# Tool names that a permission rule can contain: each of an agent's own tools is allowed by a rule with its name.
 _TOOL_NAME = regex(r"[A-Za-z_][\w.-]*")
 TOOL_SETS: Mapping[str, Sequence[str]] = {
     "files": ("Read", "Write", "Edit", "Glob", "Grep"),
@@ -94,9 +94,10 @@ AnyTool = Tool | Callable[..., Any] | str
 @frozen
 class AgentResult(RunResult, Generic[OutputT]):
     """The result of a run: a `RunResult` with its typed `output`, and in `agent_name` the name of the agent that produced
-    it. `history_length` is the number of events that `message_history` began the session with.
+    it. `history_length` is the number of events, made from `message_history`, with which the session began.
 
-    If the run ended as `waiting`, `questions` are the open questions of the session and its subagents, whoever asked them.
+    If the run ended as `waiting`, `questions` are the open questions of the session and its subagents, including those of
+    earlier runs.
     """
 
     output: OutputT = cast(Any, None)
@@ -177,7 +178,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     @classmethod
     def advice(cls, name: str) -> str:
-        """Return a clause that suggests what to write instead of an unknown argument."""
+        """Return advice on what to write instead of an unknown argument, as a clause; empty if nothing is similar."""
         return advice_on(name, cls.__dataclass_fields__, OpenAgenticOptions.__dataclass_fields__)
 
     if not TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
         Raises `RunFailedError`, which carries the result, for a run without an answer, and its subclass
         `GuardrailTrippedError` if a guardrail stopped it. This includes a run that waits for a person: its result has the
-        `stop_reason` `waiting`, and the open `questions`.
+        `stop_reason` `waiting`, and the open `questions`. Also raises what `query()` raises.
         """
         running = _AgentRun(self, deps, prompt, settings)
         async with aclosing(running.events()) as events:
@@ -216,7 +217,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def stream(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentStream[OutputT]:
-        """Return a run to watch in progress: `async with agent.stream(...) as stream`. Leaving the block ends the run."""
+        """Return a stream of a run's text, output or events: `async with agent.stream(...) as stream`. Leaving the block
+        ends the run.
+        """
         return AgentStream(_AgentRun(self, deps, prompt, settings))
 
     def iter(
@@ -239,7 +242,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return options
 
     def read_answer(self, text: str) -> OutputT:
-        """Convert the text of an answer to the output; a typed output is JSON. Raises `ToolInputError`."""
+        """Convert the text of an answer to the output; a typed output is parsed as JSON. Raises `ToolInputError` if it does
+        not fit.
+        """
         value: OutputT = self._read(text if self._schema is None else self._schema.read_text(text))
         return value
 
@@ -295,7 +300,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return _place_of(self.model, self.options)
 
     def _tool_names(self) -> list[str]:
-        """The names of this agent's tools, including those of the agents used as tools."""
+        """The names of this agent's tools, including those that options add and those of the agents used as tools."""
         options = self.options
         added = {"memory": options.memory, "Code": options.code, "Task": options.agents}
         names = [*(each.name for each in self._own_tools), *(name for name, is_there in added.items() if is_there)]
@@ -303,7 +308,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return [*names, *(name for child in children for name in child._tool_names())]
 
     def _read(self, value: Any) -> Any:
-        """Convert an answer, either text or the schema's JSON value, to the output. Raises `ToolInputError`."""
+        """Convert an answer, its text or the JSON value that fits the schema, to the output. Raises `ToolInputError`."""
         kind = None if self._schema is None else self._schema.kind
         return value if kind is None else kind.read(value, "the answer")
 
@@ -315,7 +320,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return False
 
     def read_partial(self, text: str) -> Any:
-        """Convert an incomplete text to the output; `NOTHING` if it does not represent one yet."""
+        """Convert the text of an incomplete answer to the output so far; return `NOTHING` if it does not fit the type yet."""
         if self._schema is None:
             return text
         try:
@@ -325,7 +330,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return NOTHING
 
     def _next_agents(self) -> Mapping[str, Agent[Any, Any]]:
-        """The agents that may take over the session, by name. Raises `OptionsError`."""
+        """The agents that may take over the session, by name. Raises `OptionsError` for an invalid name or output type."""
         agents = self.handoffs() if callable(self.handoffs) else self.handoffs
         for agent in agents:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
@@ -346,7 +351,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return by_name
 
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
-        """Build the options for one run of this agent, which may be the subagent `runs_as` of `parent`."""
+        """Build the options for one run of this agent. `runs_as` is its name as a subagent, and `parent` the agent that uses
+        it as a tool.
+        """
         base, deps = self.options, run.deps_for(self)
         provider, model = self._model_place if parent is not None or run.model is None else _place_of(run.model, base)
         # An agent without a model of its own uses that of the agent that calls it.
@@ -426,7 +433,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             _check_functions(f"hooks[{point!r}]", hooks, "(ctx, payload)")
 
     def _hooks(self, deps: Any) -> HookEngine | None:
-        """The hooks of the options, then the agent's, bound to their context; an agent's `HookEngine` replaces both."""
+        """The hooks of the options followed by the agent's, whose context has these deps; an agent's `HookEngine` replaces
+        both.
+        """
         if isinstance(self.hooks, HookEngine):
             return self.hooks
         if not self.hooks:
@@ -447,7 +456,7 @@ class RunSettings(TypedDict, total=False):
 
     `session` is the id of the session to continue or create; `message_history` are messages of another run with which a new
     session begins. `answers` are answers to the questions of a waiting session, by question id. `model` replaces the
-    agent's. The others are options of the same names.
+    agent's, and that of agents that take over. The others are options of the same names.
     """
 
     session: str | None
@@ -466,7 +475,7 @@ class RunSettings(TypedDict, total=False):
 class AgentStream(Generic[OutputT]):
     """An agent's run in progress. Iterate over one of `text`, `output` and `events`; `result` waits for the run to end.
 
-    `text` and `output` raise like `Agent.run` if the run has failed.
+    If the run failed, `text` and `output` raise what `Agent.run` raises, after their last item, and `result` raises it too.
     """
 
     def __init__(self, running: _AgentRun) -> None:
@@ -495,7 +504,7 @@ class AgentStream(Generic[OutputT]):
     async def output(self) -> AsyncIterator[OutputT]:
         """Yield the output so far: a growing text, or values that fit the type; the last one has been validated.
 
-        An answer that the model gives through a call (see `output_form`) is yielded once, as a whole.
+        An answer that the model gives through a call (see the option `output_form`) is yielded once, as a whole.
         """
         text, read_chars, last = "", 0, cast(Any, NOTHING)
         async for event in self._events:
@@ -515,7 +524,7 @@ class AgentStream(Generic[OutputT]):
             yield output
 
     async def result(self) -> AgentResult[OutputT]:
-        """Wait for the end of the run and return its result."""
+        """Wait for the end of the run and return its result. Raises what `Agent.run` raises."""
         async for _ in self._events:
             pass
         return self._running.result()
@@ -561,16 +570,18 @@ class _AgentRun:
         return deps
 
     async def options(self) -> OpenAgenticOptions:
-        """The options for the current agent, with the remainder of the run's limits."""
+        """Build the options for the current agent, with the remainder of the run's limits."""
         options: OpenAgenticOptions = replace(await self.agent._options(self), **self._settings)
         limits: dict[str, Any] = {name: getattr(options, name) for name in _LIMITS}
         self._left = self._left or limits
+        # An agent that takes over has limits of its own; what is left of the first agent's limits also applies to it.
         limits = {name: _least(own, self._left[name]) for name, own in limits.items() if own is not self._left[name]}
         return replace(options, **limits)
 
     async def events(self) -> AsyncGenerator[AnyEvent, None]:
-        """Yield the events of all runs, one run after the other."""
+        """Yield the events of the run, then those of the run of each agent that takes over."""
         prompt, part = self._prompt, self.agent.options.part
+        # All these runs are one conversation, so that session_start and session_end hooks run once for all of them.
         if self.agent.handoffs and part == "whole":
             self._settings["part"] = "first"
         if prompt is None and self.agent.handoffs:
@@ -623,7 +634,7 @@ class _AgentRun:
             self._result = event
 
     def _go_on(self, name: str, options: OpenAgenticOptions) -> None:
-        """Let another agent take over the session, in the store where it is, with the remainder of the limits."""
+        """Switch to the agent that takes over the session, in the same store, with the remaining steps and time."""
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
         self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
@@ -654,12 +665,15 @@ class _AgentRun:
             await answer_questions(store_of(agent), session, answers, key_file=options.key_file, tools=agent.tools)
 
     def result(self) -> AgentResult[Any]:
-        """Return the result. Raises `RunFailedError` for a run without an answer."""
+        """Return the result. Raises `RunFailedError` for a run without an answer, and `OptionsError` for one that was
+        abandoned or had nothing to do.
+        """
         if self._result is None:
             raise OptionsError("the run was abandoned before its end and has no result: iterate over all of its events")
         plain_result = run_result(self._events, self._result)
         output, outcome = self.outcome.output, self.outcome
-        is_known = outcome.has_output or not plain_result.ok  # a request that was answered before is not checked again
+        # The answer to a request that was answered before is converted again, but not validated again.
+        is_known = outcome.has_output or not plain_result.ok
         if not is_known and not plain_result.steps:
             raise OptionsError(f"session {plain_result.session_id} has no work left to continue: give a prompt")
         if not is_known:

@@ -55,10 +55,10 @@ _TRANSPORTS = ("https", "ssh")
 class Repository:
     """A git repository; each run gets its own checkout (see `fleet.workspace`).
 
-    `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` permits the other kinds "file" and
+    `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` permits the other transports "file" and
     "http". `ref` is the default branch, tag or commit; HEAD is the repository's own default. The changes of a run are kept
-    as a patch; with `branches`, a name prefix (`agents/`), they are also pushed to the branch named by that prefix and
-    the session's id. `token_env` is the environment variable with the token for https.
+    as a patch; with `branches`, a name prefix (`agents/`), they are also pushed to the branch named by that prefix and the
+    session's id. `token_env` is the environment variable with the token for https.
     """
 
     url: str
@@ -161,7 +161,10 @@ class Agents(Mapping[str, NamedAgent]):
         return tuple(mode for mode in STRICTEST_FIRST if mode in may)
 
     def check_no_looser(self, name: str, wishes: Mapping[str, Any] | None) -> None:
-        """Raise `OptionsError` unless the mode is the agent's own or stricter, for senders who may not answer questions."""
+        """Raise `OptionsError` if the `permission_mode` in `wishes` is neither the agent's own nor a stricter one.
+
+        Call this for senders who may not answer questions.
+        """
         own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
@@ -172,9 +175,10 @@ class Agents(Mapping[str, NamedAgent]):
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
         """Build the options of one run of this agent; no other run shares them.
 
-        `wishes` come from a client: a `permission_mode` of `modes(name)`, and limits (`max_steps`, `timeout_s`,
-        `max_tokens`, `max_cost_usd`) of at most the registry's. `ours` are options set by the caller (`session_store`,
-        `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for an unknown or excessive wish.
+        `wishes` come from a client: a `permission_mode` of `modes(name)`, limits (`max_steps`, `timeout_s`, `max_tokens`,
+        `max_cost_usd`) of at most the registry's, and an `output_schema` if the agent accepts `format`. `ours` are options
+        set by the caller (`session_store`, `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for
+        an unknown or excessive wish.
         """
         agent = self[name]
         options = agent.made()
@@ -289,7 +293,7 @@ def load_agents(where: str) -> Agents:
     """Load the registry from a TOML file, or from `module:name`: an `Agents`, a mapping of names to agents, one agent, or
     a function that returns one of these.
 
-    Modules are also searched for in the current folder, after all others. Raises `OptionsError` with the problem.
+    Modules are also searched for in the current folder, after Python's own path. Raises `OptionsError` with the problem.
     """
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:
@@ -307,7 +311,9 @@ def load_agents(where: str) -> Agents:
 
 
 def import_name(module: str, name: str, folder: str) -> Any:
-    """Return the attribute of a module, which may also be in this folder. Raises whatever the module's code raises."""
+    """Import a module, searching this folder last, and return its attribute `name`, which may be dotted. Raises whatever
+    the module's code raises.
+    """
     if module.endswith(".py"):
         raise ImportError(f"name the module, not its file: {module.removesuffix('.py').replace('/', '.')}:{name}")
     sys.path.append(folder)

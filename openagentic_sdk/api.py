@@ -23,7 +23,7 @@ from .prompts import Prompt, read_prompts
 
 @frozen
 class RunResult:
-    """The result of a run. `events` are all events that were shown, except deltas, including those of subagents.
+    """The result of a run. `events` are all events that the run yielded, except deltas, including those of subagents.
 
     `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
     `events.Result`. `metrics` are those of this run alone, including subagents; `steps` are its own model calls,
@@ -113,7 +113,8 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
 
 
 def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
-    """Build the result of a run from its events, except deltas, and its `result`."""
+    """Build the result of a run from its events, without deltas, and from its `result` event."""
+    # A `result` event holds at most this much of the answer; the message before it holds all of it.
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
     names = {spec.name for spec in fields(RunResult)}

@@ -177,7 +177,7 @@ def _servers(
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
-    """Create the tool for notes about this project and user, stored outside the project, and per tenant of a server.
+    """Create the tool for notes about this project and user. They are stored outside the project, separately per tenant.
 
     Raises `OptionsError` if there is no home folder.
     """
@@ -250,7 +250,10 @@ def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """Add command hooks; see `parts.claude.command_hooks`, which runs without such hooks never load."""
+    """Add command hooks to the engine; also return the diagnostics about those that cannot run here.
+
+    `parts.claude.command_hooks` is imported on call: runs without such hooks never load it.
+    """
     if not described:
         return engine, ()
     from .parts.claude.command_hooks import with_command_hooks
@@ -266,13 +269,16 @@ def _with_command_hooks(
 
 
 def store_of(agent: AgentRuntime) -> SessionStore:
-    """The store of an agent that was assembled here, with the listings and searches that a run does not need."""
+    """The store of an agent that was assembled here, as a `SessionStore`: it can also list and search sessions."""
     assert isinstance(agent.store, SessionStore)
     return agent.store
 
 
 def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
-    """Build the request for one run of the agent, in a new session or in the one to resume."""
+    """Build the request for one run of the agent, in a new session or in the one that the options name.
+
+    Raises `SessionNotFoundError` if `continue_last` is set and this folder has no session.
+    """
     resume = options.resume
     if resume is None and options.continue_last:
         resume = newest_session(store_of(agent), agent.cwd)
@@ -307,7 +313,9 @@ async def check_session(agent: AgentRuntime, request: RunRequest) -> None:
 
 
 def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
-    """The server's address if the provider's name does not determine it, for the command that continues a session."""
+    """Metadata with the endpoint's address, for the command that continues a session; empty if the provider's name
+    determines the address.
+    """
     if provider is None or provider.name not in (COMPATIBLE, *LOCAL_SERVERS):
         return {}
     from .providers.endpoint import EndpointProvider  # heavy, and loaded already where there is such a provider
@@ -322,7 +330,10 @@ def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
 
 
 def named_session(options: OpenAgenticOptions) -> str | None:
-    """The id of the session that these options continue or create, from `session` or else from the request."""
+    """The id of the session to continue or create: `session`, otherwise one derived from `request_id`.
+
+    None if neither is set, or if `session_id` is.
+    """
     if options.session is not None or options.request_id is None or options.session_id is not None:
         return options.session
     return session_of_request(options.request_id)
@@ -597,7 +608,7 @@ class _Assembly:
         )
 
     def _tool_names(self, definition: AgentDefinition) -> set[str]:
-        """The names of a subagent's tools; if its definition names none, all except Task."""
+        """The names of a subagent's tools: those that its definition names, or all except Task, without those it denies."""
         named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
         if "*" in named:
             named = set(self._tools.names())
@@ -617,7 +628,7 @@ class _Assembly:
         return definition
 
     def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
-        """Return the gate, in a looser mode than `default` if the user's own file of the subagent names one."""
+        """Return the gate, in a looser mode than `default` if the agent file of the user or an administrator names one."""
         mode = {"acceptEdits": "acceptEdits", "bypassPermissions": "bypass"}.get(self._own_modes.get(name, ""))
         # With several layers, this run is already narrowed, and a looser mode must not undo that.
         if mode is None or len(gate.layers) != 1 or gate.mode != "default":
@@ -744,7 +755,11 @@ def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceT
 
 
 def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
-    """Wrap the provider in retries, breaker and fallbacks: always for an endpoint, for others if the options ask for it."""
+    """Wrap the provider in retries, a circuit breaker and fallbacks: an endpoint always, another one if the options require
+    it.
+
+    With `stream=False`, the result also requests whole answers.
+    """
     provider = options.provider
     assert provider is not None, "checked by build_agent"
     is_bare = options.retry is None and not options.fallback and not fits(provider, HostedProvider)
@@ -766,7 +781,10 @@ def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
 
 
 def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimits | None:
-    """The shared limits that apply to a run. Raises `OptionsError` for a named file that does not exist."""
+    """The shared limits in the file at `path`; None without a file.
+
+    Raises `OptionsError` for a file that is invalid, or that a setting names and that does not exist.
+    """
     if path is None:
         return None
     setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
@@ -830,8 +848,8 @@ def _hook_files(project: OpenedProject) -> tuple[str, ...]:
 def _gate(
     options: OpenAgenticOptions, project: OpenedProject, rules: SettingsRules, denied: Sequence[str]
 ) -> tuple[PermissionGate, list[str]]:
-    """Build the gate of a run, and notes about modes that were refused: the caller's gate with the rules of options and
-    settings and the built-in denials, in its own mode or else the settings'.
+    """Build the gate of a run: the caller's, with the rules of options and settings and the built-in denials, in its own
+    mode or otherwise that of the settings. Also return notes about refused modes.
     """
     own_gate = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
     gate, notes = _in_settings_mode(own_gate, project.settings)

@@ -57,7 +57,11 @@ class AgentClient:
         return self._turns.session_id
 
     async def connect(self) -> None:
-        """Check the options, and raise their errors. Nothing is stored before the first turn."""
+        """Check the options, and start the tool servers in the background. Raises what `query` raises before its first
+        event.
+
+        Nothing is stored before the first turn.
+        """
         self._require("created")
         if self._turns.options.session_store == "memory:":
             raise OptionsError(
@@ -93,7 +97,7 @@ class AgentClient:
             turns.waiting.appendleft(prompt)
             self.state = "connected"
             raise
-        except BaseException:  # also a cancellation: the prompt may or may not have been stored
+        except BaseException:  # even a cancellation: the prompt may or may not have been stored
             self.state = "failed"
             raise
         try:

@@ -65,7 +65,7 @@
     |- ScriptError                           a scripted model received a request that its script does not cover
     |  |- ScriptMismatchError (AssertionError)  a request differs from the script's `expect`
 
-Every class carries the values in its message as attributes. A tool may raise anything: the loop turns it into a
+Most classes carry the values in their message as attributes. A tool may raise anything: the loop turns it into a
 `tool.result` for the model. A provider may raise anything: the run ends with a `result` whose `stop_reason` is `error`.
 """
 
@@ -140,7 +140,7 @@ class RoomMissingError(OptionsError, ImportError):
 
 
 class SuiteError(OptionsError):
-    """An unusable suite of evals: `field` is wrong, at `source` and `line`."""
+    """An invalid suite of evals: `field` is the wrong field, on `line` of the file `source`, if known."""
 
     def __init__(self, message: str, *, field: str = "", source: str = "", line: int | None = None) -> None:
         where = f"{source}:{line}" if source and line else source
@@ -592,7 +592,7 @@ class RunLostError(FleetError):
 
 
 class WorkflowError(OpenAgentSdkError):
-    """A workflow cannot continue: `step` is the number of the step, `error_type` the type of the error that it raised."""
+    """A workflow cannot continue. `step` is the step's number, such as "3", and `error_type` the type of its error."""
 
     def __init__(self, message: str, *, step: str | None = None, error_type: str | None = None) -> None:
         super().__init__(message)

@@ -90,12 +90,12 @@ class Result(Event):
     """A run ended. This is the last event of every run.
 
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (the
-    process was asked to end; the run can continue elsewhere), `error`, `waiting`, `handoff` (another agent continues the
-    session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`. `usage` and `cost_usd` are
-    the session's totals so far, including subagents; `cost_usd` is `None` if a price is unknown. `cached_share` is the
-    fraction of all prompt tokens that the vendor's cache served, 0 to 1, or None if unknown. `steps` counts the model calls
-    of this run. `saved` is False if events of this run could not be stored. `request_id` is that of the prompt that the run
-    worked on.
+    process was asked to end; the run can continue elsewhere), `error`, `waiting` (for a person; a workflow also for a time
+    or an event), `handoff` (another agent continues the session), `blocked:<hook point>`, `blocked:input_guardrail` or
+    `blocked:output_guardrail`. `usage` and `cost_usd` are the session's totals so far, including subagents; `cost_usd` is
+    `None` if a price is unknown. `cached_share` is the fraction of all prompt tokens that the vendor's cache served, 0 to 1,
+    or None if unknown. `steps` counts the model calls of this run. `saved` is False if events of this run could not be
+    stored. `request_id` is that of the prompt that the run worked on.
 
     `final_text` is empty if a hook or guardrail refused the answer (`blocked:stop`, `blocked:after_model_call`, ...).
     `cut_by` is set if the text is incomplete: `length`, `content_filter`, or the endpoint's own reason.
@@ -123,15 +123,16 @@ class Result(Event):
 
 @frozen
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (a project's rule for a file), `mcp`
-    (a server's description of itself), `task` (the result of a background subagent, after a resume), `part` (the reason why
-    a caller's own part keeps the run going) or `context` (other information that the model needs at this point).
+    """An accepted prompt or steering message, or text for the model that the run adds. `origin` is `user`, `hook`,
+    `steering`, `repair`, `rule` (a project's rule for a file), `mcp` (a server's description of itself), `task` (a
+    background subagent's result, after a resume), `part` (a caller's own part keeps the run going for this reason) or
+    `context` (other information).
 
-    `about` names the subject of such a message (`skill:12`, `memory:/p/CLAUDE.md`): of several in view, the last one
-    applies. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the caller's input, shows
-    whether it is the same prompt. `attachments` are the pictures, documents and sounds that came with the text: `{"type",
-    "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`. `untrusted` lists its
-    outside content, see `sessions.folds.features.untrusted`.
+    `about` names the subject of an added text (`skill:12`, `memory:/p/CLAUDE.md`): of several about the same subject in
+    view, the last one applies. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the
+    caller's input, shows whether it is the same prompt. `attachments` are the pictures, documents and sounds that came with
+    the text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
+    `untrusted` lists the outside content in it, see `sessions.folds.features.untrusted`.
     """
 
     type: ClassVar[Literal["user.message"]] = "user.message"
@@ -159,8 +160,8 @@ class UserQuestion(Event):
 
 @frozen
 class UserAnswer(Event):
-    """The answer to a question. `answered_by` names who or what gave it: `superseded` is a prompt that came instead,
-    `rewound` a rewind that removed the question.
+    """The answer to a question. `answered_by` names who or what gave it: `superseded` means that a prompt came instead,
+    `rewound` that a rewind removed the question.
 
     `approver` is `{"name", "how"}` if the person's identity is known, where `how` is `server token`, `operating system` or
     `editor`, see docs/record.md. `request_id` makes a retried answer idempotent.
@@ -369,7 +370,7 @@ class WorkspaceKept(HookEvent):
     """The state of the checkout in which a run of a fleet works, when it was opened and after each change.
 
     `workspace` is its name in the registry, `commit` the starting point, `patch` the blob with all changes since, empty if
-    there are none; `branch` is the branch it was pushed to.
+    there are none; `branch` is the branch to which they were pushed, if any.
     """
 
     type: ClassVar[Literal["workspace.kept"]] = "workspace.kept"
@@ -437,7 +438,7 @@ class TrialStarted(Event):
 
 @frozen
 class ToolResult(Event):
-    """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
+    """The result of a call. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 
     `output` is any JSON value, and what the model reads; `meta` is for the runtime and never shown to the model:
     `meta["files"]` maps absolute paths to the digest of the content that the tool read or wrote, `meta["traceback"]` is
@@ -672,7 +673,7 @@ class FilesRestoring(Event):
     """Files are about to be restored to their state at event `to_seq`; on disk before the first of them is touched.
 
     Each of `files` is `{"path", "found", "sha256", "mode", "session_id"}`: the digests of the current content and of the
-    content to restore (null for no file), which that session keeps; so an interrupted restore can be completed.
+    content to restore (null for no file), and the session that keeps the latter. So an interrupted restore can be completed.
     """
 
     type: ClassVar[Literal["files.restoring"]] = "files.restoring"
@@ -682,7 +683,7 @@ class FilesRestoring(Event):
 
 @frozen
 class FilesRestored(Event):
-    """The outcome of a restore: the restored paths, and the reason for each of the others."""
+    """The outcome of a restore: the restored paths, and the reason for each path that was not restored."""
 
     type: ClassVar[Literal["files.restored"]] = "files.restored"
     to_seq: int
@@ -849,8 +850,8 @@ class RecordErased(Event):
 
 @frozen
 class RecordKept(Event):
-    """Whether the session is on hold (`held`: it must not be deleted, purged or erased from), or until when it is retained
-    (`until`, epoch seconds; 0 ends that). A field that is `None` is unchanged.
+    """The session was put on hold or released (`held`: it must not be deleted, purged or erased from), or the time until
+    which it is retained was set (`until`, epoch seconds; 0 ends that). A field that is `None` is unchanged.
     """
 
     type: ClassVar[Literal["record.kept"]] = "record.kept"

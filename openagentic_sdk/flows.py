@@ -128,7 +128,7 @@ class Flow:
 
     @property
     def session_id(self) -> str:
-        """The session of this workflow."""
+        """The id of this workflow's session."""
         return self._part.run.session_id
 
     # --- steps ---------------------------------------------------------------------------------------------------------
@@ -153,9 +153,10 @@ class Flow:
         """Call a function, async or not, once, and record its result; a function that is not async runs in a thread.
 
         `effect` determines what happens after a crash during the call: `idempotent` (the default for plain functions) and
-        `read` run again, `unsafe` is started at most once. `retry` is how often and when it is tried again after an error.
-        `reconcile` is for an unsafe step that was started in a process that died: it is called with the same arguments and
-        returns the result of the step, or None if it is unknown; then the step raises `StepUnknownError`.
+        `read` run again, `unsafe` is started at most once. `retry` defines the attempts after an error; an integer is the
+        number of all attempts. `reconcile` is for an unsafe step that was started in a process that died: it is called with
+        the same arguments and returns the result of the step, or None if it is unknown; then the step raises
+        `StepUnknownError`.
         """
         if not callable(function):
             raise OptionsError(f"flow.step() accepts a function and its arguments, not {shown(function)}")
@@ -189,9 +190,9 @@ class Flow:
     ) -> Awaitable[R]:
         """Run an agent in a separate session, and return its output. Its calls need permission as always.
 
-        With a `queue`, and if a fleet runs this workflow, the agent is a separate run there: of the fleet's agent with this
-        name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here: with a
-        `queue`, they raise `OptionsError`.
+        With a `queue`, if a fleet runs this workflow, the agent is a separate run of the fleet's agent with this name, on
+        any host and within the fleet's limits. `deps` and `retry` cannot be combined with a `queue`: that raises
+        `OptionsError`.
         """
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
@@ -242,7 +243,7 @@ class Flow:
         """Wait for an event from outside (`deliver`), and return its payload as a value of `kind`.
 
         Each event is returned once, in the order of arrival, including events that arrived earlier. If none arrives in
-        time, the step fails as `TimeoutError`.
+        time, the step raises `StepFailedError` with the `error_type` `TimeoutError`.
         """
         check_settings(
             {"event": event, "timeout_s": timeout_s},
@@ -324,7 +325,7 @@ class Flow:
     # --- values that a body must not read by itself ------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """Return the current time, and record it: a replay returns the same."""
+        """Return the current time in UTC, and record it: a replay returns the same."""
         return datetime.fromtimestamp(self._recorded("now", self._part.work.now), UTC)
 
     def random(self) -> float:
@@ -336,7 +337,7 @@ class Flow:
         return UUID(self._recorded("uuid", lambda: str(uuid4())))
 
     def version(self, name: str) -> bool:
-        """Return whether this history was written by code of this version.
+        """Return whether the change to the workflow's code that is called `name` applies to this history.
 
         True if the history reaches this place for the first time, False if it had already passed it before the code called
         `version`. The answer is recorded.
@@ -591,7 +592,10 @@ class Workflow(Generic[P, R]):
         event_id: str | None = None,
         options: OpenAgenticOptions | None = None,
     ) -> bool:
-        """Store an event for `flow.wait_for(event)`; see `parts.workflows.inbox.deliver`."""
+        """Store an event for `flow.wait_for(event)`; return False if one with this `event_id` was delivered before.
+
+        The details and errors are those of `parts.workflows.inbox.deliver`.
+        """
         agent, key_file = self._agent(options)
         redact = agent.redact or str
         send = partial(
@@ -631,13 +635,13 @@ class Workflow(Generic[P, R]):
         return build_agent(self.to_options(base)), base.key_file
 
     def _base(self, options: OpenAgenticOptions | None) -> OpenAgenticOptions:
-        """The options of a run, without the workflow itself. Raises `OptionsError` for another value."""
+        """These options, otherwise the workflow's own. Raises `OptionsError` for a value that is not options."""
         if options is not None:
             require_options(options)
         return options or self.options
 
     def read_output(self, text: str) -> R:
-        """Convert the text of the workflow's last answer to its output."""
+        """Convert the `final_text` of a run that ended to the workflow's output."""
         value = text if self._function.gives_text else loads_json(text)
         return cast(R, self._function.read(value))
 
@@ -792,7 +796,7 @@ class _BodyFunction:
 
     @property
     def gives_text(self) -> bool:
-        """Whether the function returns a string, which is written verbatim."""
+        """Whether the function is annotated to return `str`: its output is then stored verbatim, not as JSON."""
         return self._hints.get("return", Any) is str
 
     def write(self, value: Any) -> Any:

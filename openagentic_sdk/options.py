@@ -90,8 +90,6 @@ def _texts_by_text(description: str) -> Check:
 
 
 def _rules(effect: PermissionEffect) -> Check:
-    """Create a check for a list of valid rules."""
-
     def check(value: Any) -> str | None:
         requirement = RULES(value)
         if requirement is None:
@@ -117,7 +115,7 @@ def _api_key(value: Any) -> str | None:
 
 
 def a_provider(value: Any) -> str | None:
-    """Check that the value is a provider: it has a name, and `complete` or `stream`."""
+    """Return None for a provider (an object with a name, and `complete` or `stream`), otherwise a description of one."""
     is_one = (fits(value, CompletingProvider) or fits(value, StreamingProvider)) and not isinstance(value, type)
     words = "a provider (a name, and complete or stream), for example OpenAIProvider()"
     return None if is_one and isinstance(value.name, str) else words
@@ -510,7 +508,9 @@ def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
 
 
 def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
-    """Replace the model, and the provider if the word names one. Raises `OptionsError`."""
+    """Return the options with the model that `word` names and, if it also names another provider, with that provider and
+    without `api_key`. Raises `OptionsError` for an invalid name.
+    """
     from .providers.named import find_model
 
     check_settings({"model": word}, {"model": NAME})
@@ -518,7 +518,7 @@ def with_model(options: OpenAgenticOptions, word: str) -> OpenAgenticOptions:
     provider, model = find_model(word, here.provider)
     if provider is here.provider:
         return replace(here, model=model)
-    return replace(here, provider=provider, model=model, api_key=None)
+    return replace(here, provider=provider, model=model, api_key=None)  # the key of one endpoint must not go to another
 
 
 def require_options(options: object) -> None:

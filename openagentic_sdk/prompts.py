@@ -27,7 +27,9 @@ _SOURCES = ("path", "data", "url")
 
 
 def read_prompts(prompt: Prompt) -> Said | AsyncIterator[Said] | None:
-    """Check the prompt of a run. Raises `OptionsError` with the invalid part; an iterable, when it reaches that prompt."""
+    """Check the prompt of a run. Raises an `OptionsError` that names the invalid part; an iterable's prompts are checked as
+    they arrive.
+    """
     if prompt is None:
         return None
     return _each(prompt) if isinstance(prompt, AsyncIterable) else read_prompt(prompt)
@@ -39,8 +41,8 @@ async def _each(prompts: AsyncIterable[Any]) -> AsyncIterator[Said]:
 
 
 def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
-    """Check one prompt; without `paths`, it may not name files of this machine. Raises `OptionsError` with the invalid
-    part.
+    """Check one prompt; without `paths`, it may not name files of this machine. Raises an `OptionsError` that names the
+    invalid part.
     """
     if isinstance(prompt, Said):
         return prompt
@@ -96,7 +98,10 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
 
 
 def checked_part(part: MediaPart, where: str) -> MediaPart:
-    """Return the part with its media type, if a vendor accepts it. Raises `OptionsError`."""
+    """Return the part with the media type that its bytes show, otherwise the declared one.
+
+    Raises `OptionsError` if there is neither, if the bytes contradict the declaration, or if vendors would refuse them.
+    """
     data = part.data or b""
     real_type = media_type_of(data[:HEAD_BYTES])
     media_type = real_type or part.media_type

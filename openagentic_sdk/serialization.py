@@ -351,7 +351,7 @@ class EncodedEvents(list[Event]):
 
 
 def encode_events(events: Sequence[Event]) -> Sequence[str]:
-    """The JSON of each event, from `dumps_fields`."""
+    """Return the JSON of each event from `dumps_fields`, without encoding `EncodedEvents` again."""
     return events.bodies if isinstance(events, EncodedEvents) else [dumps_fields(event) for event in events]
 
 
@@ -361,7 +361,7 @@ def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
 
 
 class WrittenList(list[Any]):
-    """An immutable list with its JSON, both as in a log line and with sorted keys."""
+    """A list, not to be changed, with its JSON, both as in a log line and with sorted keys."""
 
     __slots__ = ("canonical", "text")
 
@@ -372,7 +372,7 @@ class WrittenList(list[Any]):
 
 
 def written(values: list[Any]) -> list[Any]:
-    """Attach its JSON to the list, reusing that of an equal earlier list; return it unchanged if it cannot be encoded."""
+    """Return the list with its JSON, reusing that of an equal earlier list, or unchanged if it cannot be encoded."""
     try:
         # Distinguishes 1 from True, and one order of keys from another; version 0 writes equal values alike.
         key = marshal.dumps(values, 0)

@@ -136,7 +136,10 @@ class HookEngine(WithAdvice):
         return type(self) is not HookEngine or any(map(functools.partial(getattr, self), POINTS))
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> HookRun:
-        """Run the hooks of a point one after the other."""
+        """Run the hooks of a point one after the other, until one blocks or stops; the class describes what is returned.
+
+        Raises `EventLoopError` outside asyncio, if the point has hooks.
+        """
         row = POINTS[point]
         if not getattr(self, point):
             return payload.get(row.value), [], None
@@ -161,7 +164,9 @@ class HookEngine(WithAdvice):
         return current.get(row.value), events, wish
 
     async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> HookRun:
-        """Call `run` for this point; the following methods do the same for theirs."""
+        """Call `run` for `user_prompt_submit`. The following methods do the same for their points; those of points without a
+        value omit it from the result.
+        """
         return await self.run("user_prompt_submit", {"prompt": prompt}, context)
 
     async def run_pre_tool_use(
@@ -257,7 +262,9 @@ class HookEngine(WithAdvice):
         return decision
 
     def _judge(self, point: str, decision: HookDecision | None) -> tuple[HookDecision | None, str, dict[str, Any]]:
-        """The fields of a decision that are valid at this point, its word for the log, and what was changed or ignored."""
+        """Return the decision without the fields that are invalid at this point (None if nothing is left), its `action` for
+        the log, and the details of what it changed and what was ignored.
+        """
         if decision is None:
             return None, "none", {}
         own = POINTS[point].replaced_by
@@ -319,14 +326,14 @@ async def _answer(matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision
 
 def _concerns(matcher: HookMatcher, name: Any) -> bool:
     if not isinstance(name, str):
-        return True
+        return True  # the point has nothing that a pattern could match
     if matcher.tool_name_regex is not None:
         return _compiled(matcher.tool_name_regex).search(name) is not None
     return fits_name(matcher.tool_name_pattern, name)
 
 
 def _details(decision: HookDecision) -> dict[str, Any]:
-    """The changes made by a hook, for the log: a new input or prompt in full, of larger values only their name."""
+    """The changes made by a hook, for the log: a new input or prompt in full, messages and tool outputs only by name."""
     changed = decision.override_tool_input
     big = {"messages": decision.override_messages, "tool_output": decision.override_tool_output}
     changes = {
@@ -343,9 +350,9 @@ def _details(decision: HookDecision) -> dict[str, Any]:
 
 
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:
-    """Combine two decisions: the later replacement, the stricter permission, both contexts."""
+    """Combine two decisions: the later replacements, the stricter permission, both contexts and both messages."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
-    # Of two equally strict ones the later, whose reason refers to the current input.
+    # If both are equally strict, the later one: its reason refers to the current input.
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
     replacements = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
     return replace(

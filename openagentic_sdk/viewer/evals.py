@@ -15,7 +15,7 @@ from .page import fill_page
 
 
 def build_eval_page(report: EvalReport) -> str:
-    """The page of an eval: the outcome of each case and variant, and for each run its scores and their reasons."""
+    """Build the page of an eval: the outcome of each case and variant, and for each run its scores and their reasons."""
     passed = f"{report.passed} of {len(report.runs)} runs passed"
     cost = "" if report.cost_usd is None else f", {report.cost_usd:.4f} USD"
     unrun = f", {report.finished.left} did not run" if report.finished is not None and report.finished.left else ""
@@ -39,7 +39,8 @@ def _row(row: Row) -> str:
 def build_comparison_page(
     lines: Sequence[str], pairs: Sequence[tuple[str, Row, Row]], read: Callable[[str], Sequence[Event]]
 ) -> str:
-    """The page of a comparison: its sentences, and for each pair both prompts and transcripts side by side.
+    """Build the page of a comparison: `lines` are its sentences; of each pair, both system prompts and transcripts are shown
+    side by side.
 
     Of several repeats, the first failed one is shown, otherwise the first. `read` returns the events of a session.
     """
@@ -64,7 +65,7 @@ def _pair(name: str, a: Row, b: Row, read: Callable[[str], Sequence[Event]]) -> 
 
 
 def _side(row: Row, run: EvalCase, read: Callable[[str], Sequence[Event]]) -> str:
-    """One side of a pair: its variant, system prompt and transcript."""
+    """One side of a pair: its variant, problems, system prompt and transcript, or the reason why they cannot be read."""
     try:
         events = [shown(event) for event in read(run.session_id)] if run.session_id else []
     except SessionError as error:

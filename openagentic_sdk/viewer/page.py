@@ -46,7 +46,8 @@ class Live:
     """The data of a served page besides the events.
 
     `address` is the WebSocket of later events (`?after=SEQ`), `state` the session's state, `questions` its open questions,
-    and `home` the address of the list; the last two are the viewer's permissions.
+    and `home` the address of the list. `may_answer` and `takes_prompts` are the permissions of the person who views the
+    page.
     """
 
     address: str
@@ -65,7 +66,8 @@ def build_page(
     read_blob: Callable[[str], bytes] | None = None,
     cause: Cause | None = None,
 ) -> str:
-    """The page of a session; if `live`, it follows the session and accepts prompts and answers. `cause` explains its state.
+    """Build the page of a session; with `live`, it follows the session and accepts prompts and answers, as permitted.
+    `cause` explains the session's state.
 
     `read_blob` returns the images that events reference by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in
     total, they are described instead.
@@ -98,7 +100,8 @@ def build_page(
 def fill_scripted_page(
     name: str, title: str, script: str, data: object, rules: Iterable[str], more: Mapping[str, str] | None = None
 ) -> str:
-    """A page with this script and data; it cannot run any other script, and can load only what the policy `rules` allow.
+    """Build a page with this script and data. It cannot run any other script, and can load only what the policy `rules`
+    allow.
 
     `more` contains additional values for its template, as markup.
     """
@@ -155,7 +158,7 @@ class ListView:
 
 
 def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
-    """The page of a list of sessions, those that wait for an answer first; each row links to its session's page."""
+    """Build the page of a list of sessions, waiting ones first; each row links to its session's page."""
     today = time.localtime()[:3]
     lines, total_usd = [], 0.0
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
@@ -240,7 +243,7 @@ def _shown(text: str) -> str:
 
 
 def fill_page(name: str, parts: Mapping[str, str], rules: str) -> str:
-    """A page in the common style: its template with these parts, as markup, and additional rules of its policy."""
+    """Build a page in the common style: its template with these parts, as markup, and additional rules of its policy."""
     style = asset("page.css")
     return _fill(name, {"POLICY": _policy(style, rules), "STYLE": style, **parts})
 
@@ -250,6 +253,7 @@ def _policy(style: str, rules: str) -> str:
 
 
 def _fill(name: str, parts: Mapping[str, str]) -> str:
+    # In one pass: `@@NAME@@` in an inserted text, which may come from a session, must not be replaced in turn.
     first, *rest = (asset("head.html") + asset(name)).split("@@")
     return "".join([first, *(parts.get(piece, piece) for piece in rest)])
 
@@ -267,7 +271,7 @@ def _digest(text: str) -> str:
 
 
 def asset(name: str) -> str:
-    """An asset file of this package, as text."""
+    """Read an asset file of this package as text."""
     return read_packaged(__spec__, name)
 
 
@@ -275,7 +279,7 @@ def asset(name: str) -> str:
 
 
 def build_record_page(session_id: str, events: Iterable[Event]) -> str:
-    """The page of a signed record, which verifies itself in the browser: it contains every event with its salts."""
+    """Build the page of a signed record, which verifies itself in the browser: it contains every event with its salts."""
     script = asset("record.js")
     data = bundle_of(session_id, list(events))
     title = f"Record of session {session_id}"
