@@ -320,7 +320,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return False
 
     def read_partial(self, text: str) -> Any:
-        """Convert the text of an incomplete answer to the output so far; return `NOTHING` if it does not fit the type yet."""
+        """Convert the text of an incomplete answer to the output so far; `NOTHING` if it does not fit the type yet."""
         if self._schema is None:
             return text
         try:

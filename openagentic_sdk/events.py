@@ -123,10 +123,9 @@ class Result(Event):
 
 @frozen
 class UserMessage(Event):
-    """An accepted prompt or steering message, or text for the model that the run adds. `origin` is `user`, `hook`,
-    `steering`, `repair`, `rule` (a project's rule for a file), `mcp` (a server's description of itself), `task` (a
-    background subagent's result, after a resume), `part` (a caller's own part keeps the run going for this reason) or
-    `context` (other information).
+    """An accepted prompt or steering message, or text that the run adds for the model. `origin` is `user`, `hook`,
+    `steering`, `repair`, `rule` (a project's rule for a file), `mcp` (a server's description of itself), `task` (the result
+    of a background subagent, after a resume), `part` (why a part keeps the run going) or `context` (other information).
 
     `about` names the subject of an added text (`skill:12`, `memory:/p/CLAUDE.md`): of several about the same subject in
     view, the last one applies. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the

@@ -40,7 +40,7 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        """The current session, None for a new one."""
+        """The id of the current session; None before a new one has begun."""
         return self.turns.session_id
 
     @session_id.setter
@@ -67,7 +67,11 @@ class Chat:
         self.session_id = session_id
 
     async def pick_up(self) -> None:
-        """Show the end of a resumed session; an open question must be answered before anything else is sent."""
+        """Show the end of a resumed session, ask its open questions, and continue the run that waited for the answers.
+
+        An empty answer leaves the remaining questions open. For a new session, nothing happens. Raises `OptionsError` if
+        this process lacks a tool that one of the questions is about.
+        """
         if self.turns.options.resume is None and not self.turns.options.continue_last:
             return
         session_id = self.turns.options.resume or newest_session(self.store, str(self.turns.options.cwd))
@@ -97,7 +101,10 @@ class Chat:
             await self.take_turn(None)
 
     async def take_turn(self, prompt: OnePrompt | None) -> None:
-        """Run one prompt to its end, to Ctrl-C or to an error. Raises `Stopped` if a signal ends the command."""
+        """Run one prompt to its end or to Ctrl-C, None to continue the session; print an error of this library.
+
+        Raises `Stopped` if a signal ends the command.
+        """
         turn = self.turn = self._make_turn(self.turns)
         try:
             if not self._is_open:
@@ -119,7 +126,7 @@ class Chat:
         await self.turns.close()
 
     def say_how_to_go_on(self) -> None:
-        """Print the command that continues this conversation."""
+        """Print the command that continues this conversation, unless it has no session yet."""
         if self.session_id:
             self.screen.line(
                 f"Continue with: openagentic-sdk chat --resume {printable(self.session_id)}{self.store_flag}"

@@ -101,7 +101,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fork_flags(parser: argparse.ArgumentParser, session: argparse._ActionsContainer | None = None) -> None:
-    """Add the flags of commands that choose their sessions themselves, with those of `add_agent_flags`."""
+    """Add the flags for a session except those that choose it, and the flags of `add_agent_flags`."""
     session = session or parser.add_argument_group("the session")
     session.add_argument("--cwd", metavar="DIR", help="the working directory of the tools (default: the current one)")
     add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits")
@@ -128,7 +128,7 @@ def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True
 
 
 def tcp_port(text: str) -> int:
-    """Parse the number of a TCP port; 0 stands for a free one."""
+    """Parse the number of a TCP port; 0 means any free port."""
     number = int(text)
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {number}")

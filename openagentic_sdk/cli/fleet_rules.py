@@ -1,4 +1,4 @@
-"""The commands of `openagentic-sdk fleet` for its operator: schedules, limits and statistics."""
+"""The actions of `openagentic-sdk fleet` for the operator of a fleet: schedules, limits and statistics."""
 
 from __future__ import annotations
 

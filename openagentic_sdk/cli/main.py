@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    if stops and code in (INTERRUPTED, FAILED):  # it also fails if the terminal has gone
+    if stops and code in (INTERRUPTED, FAILED):  # a command also fails if its terminal has gone
         code = _complain(f"stopped by {signal.Signals(stops[0]).name}", 128 + stops[0])
     if (error := flush_or_discard(sys.stdout)) is not None:
         code = code or _fail(error)
@@ -76,7 +76,7 @@ def _repeated_interrupts(prepare_repeat: Callable[[], int]) -> Iterator[None]:
     is_over = False
 
     def repeat(number: int) -> None:
-        time.sleep(_MOMENT_S)  # until the hook has ended, which would also drop it
+        time.sleep(_MOMENT_S)  # until `hook` has ended: an interrupt inside it would be dropped too
         if not is_over:
             send_to_main_thread(number)
 
@@ -211,7 +211,10 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 
 
 def _fail(error: OSError) -> int:
-    """Report an error of a file or of the output, whose errors name no file; print nothing if its reader has gone."""
+    """Report an error of a file, or of the output, whose errors name no file; return the exit code.
+
+    Nothing is printed if the reader of the output has gone.
+    """
     if isinstance(error, BrokenPipeError):
         return FAILED
     where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")

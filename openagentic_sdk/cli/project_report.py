@@ -185,7 +185,7 @@ class Look:
     # --- commands in text
 
     def texts(self) -> Iterator[Finding]:
-        """Yield what would happen to the commands in the text of commands and skills if they were enabled."""
+        """Yield findings on the commands inside the text of commands and skills, as if those were enabled."""
         findings = list(self._texts())
         if findings and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"

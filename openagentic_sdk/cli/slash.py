@@ -1,4 +1,4 @@
-"""Commands to `chat` itself: `/help`, `/model`, `/undo` and so on. Other names are the project's."""
+"""The commands of `chat` itself: `/help`, `/model`, `/undo` and so on. Other names are commands of the project."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class SlashCommands:
         self._outputs = outputs
 
     async def run(self, line: str) -> bool:
-        """Execute the line; return False if it is a prompt. Raises `Leave`."""
+        """Execute a line that is one of these commands, and print its error; return False for any other line.
+
+        Raises `Leave` for `/quit` and `/exit`.
+        """
         name, _, rest = line.strip().partition(" ")
         if name == "/exit":
             name = "/quit"
@@ -171,7 +174,7 @@ class SlashCommands:
         self.show(rest)
 
     def show(self, rest: str = "") -> None:
-        """Print the full output of a call, by its number; by default the newest."""
+        """Print the stored output of the call with this number, by default of the newest call."""
         number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:

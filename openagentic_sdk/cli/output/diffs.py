@@ -60,7 +60,7 @@ def shown_diff(
     columns: int | None = None,
     max_rows: int = MAX_ROWS,
 ) -> list[str]:
-    """The rows for a screen: a column of numbers, signs, and the screen's colours."""
+    """A diff as rows for a screen, with line numbers, signs and colours; beyond `max_rows`, a last row counts the others."""
     rows = list(diff_rows(before, after))
     width = len(str(max((number for _, number, _ in rows), default=0)))
     room = max((columns or screen.width) - len(indent) - width - 4, 8)

@@ -59,7 +59,10 @@ class PipedLines:
 
 
 def piped_stdin() -> PipedLines | None:
-    """Stdin as a pipe; None if it is a terminal, or a Python stream without a file descriptor."""
+    """The lines of stdin; None if it is a terminal, or a Python stream without a file descriptor.
+
+    Each call returns the same object, which holds what was read ahead.
+    """
     try:
         return None if sys.stdin.isatty() else _lines_of(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):

@@ -92,7 +92,7 @@ def is_agreed(question: str, args: argparse.Namespace) -> bool:
 
 
 def read_typed(question: UserQuestion, words: str) -> str | None:
-    """Like `read_answer`, for somebody who sees numbered choices."""
+    """Like `read_answer`, but also accept the numbers of choices, unless the question is about a permission."""
     several = question.details.get("multi_select") is True
     numbered = question.kind != "permission"
     picked = pick_choices(words.strip(), question.choices, several=several, numbered=numbered)

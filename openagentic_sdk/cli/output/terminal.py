@@ -128,7 +128,7 @@ class Screen:
         self._column = plain_width(text)
 
     def line(self, text: str) -> None:
-        """Show text on separate lines."""
+        """Show text on lines of its own: it begins at the start of a line, and a newline is added."""
         self.write(("" if self._at_line_start else "\n") + text + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
@@ -187,7 +187,7 @@ class Screen:
             self._out.flush()
 
     def _erased(self) -> str:
-        """The codes that remove the rows below and rewrite the open row, so that the cursor is back in its place."""
+        """Return the codes that remove the rows below and rewrite the open row, and note that no rows are drawn."""
         if not self._drawn:
             return ""
         rows = len(self._drawn)

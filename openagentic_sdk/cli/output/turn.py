@@ -31,13 +31,13 @@ READING_S = 2.0
 
 
 class Printer(Protocol):
-    """A destination of events."""
+    """A destination for the events of a run."""
 
     def show(self, event: Event) -> None: ...
 
 
 class JsonPrinter:
-    """A printer of every event as one line of JSON, in the form of the log."""
+    """A printer of every event as one line of JSON, as in the log, with secrets masked."""
 
     def learn(self, event: Event) -> None:
         """Do nothing: lines of JSON are independent."""
@@ -204,7 +204,7 @@ class Turn:
             self._tick()
 
     def say_how_to_go_on(self, store_flag: str = "") -> None:
-        """After a stop, print to stderr the command that resumes the session."""
+        """If a signal stopped the turn, or it has no result, print the command that resumes the session to stderr."""
         was_stopped = self.stopped_by is not None and self._is_unfinished
         if self._turns.session_id is not None and (was_stopped or self._result is None):
             stopped = f"Stopped by {signal.Signals(self.stopped_by).name}. " if self.stopped_by is not None else ""
@@ -225,7 +225,7 @@ class Turn:
             self._countdown.start(event.delay_s)
 
     def show_ending(self) -> None:
-        """Show the events that a run logged while it was being cut off."""
+        """Show the events that the run logged after the last one shown, while it was being stopped."""
         store, session_id = self._turns.store, self._turns.session_id
         if self._last_seq and store is not None and session_id is not None:
             for event in store.iter_events(session_id, after_seq=self._last_seq):

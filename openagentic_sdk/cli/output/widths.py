@@ -58,7 +58,7 @@ def begins_letter(text: str, at: int) -> bool:
 
 
 def fitting(text: str, columns: int) -> int:
-    """The number of code points that fit; at least those of one user-perceived character."""
+    """The number of code points that fit into these columns; at least those of one user-perceived character."""
     if text.isascii():
         return max(columns, 1)
     width, cut = 0, 0
@@ -97,9 +97,10 @@ def words_of(text: str) -> list[str]:
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """The text in rows broken between words; trailing spaces are removed, and rows keep the indent of their line.
+    """The text in rows broken between words, or inside a word that is wider than a row.
 
-    A line with styles is left unchanged.
+    Rows keep the indent of their line, up to a quarter of the width, and lose the spaces at which they are broken. A line
+    with styles is left unchanged.
     """
     rows: list[str] = []
     for line in text.split("\n"):

@@ -25,7 +25,9 @@ _ANSWERS = (
 
 
 class Box(Protocol):
-    """A question that is answered with keys. `press` returns the answer once there is one; `rows` is shown until then."""
+    """A question that is answered with keys. `press` returns the answer, or None until there is one; `rows` is what to show
+    until then.
+    """
 
     def press(self, key: Key) -> str | None: ...
 
@@ -135,7 +137,7 @@ class ChoiceBox:
         return None
 
     def _own_words(self, text: str | None) -> str | None:
-        """The typed text after Enter, if it is a valid answer; an invalid one stays for correction."""
+        """Return the typed text after Enter if it is a valid answer; an invalid one stays in the line for correction."""
         if not text:
             return text
         answer = read_answer(self._question, text)
@@ -175,5 +177,5 @@ class ChoiceBox:
 
 
 def box_for(question: UserQuestion) -> Box:
-    """The box that fits the question."""
+    """Create the box for a question: a `PermissionBox` or a `ChoiceBox`."""
     return PermissionBox(question) if question.kind == "permission" else ChoiceBox(question)

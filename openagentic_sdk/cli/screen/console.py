@@ -77,11 +77,11 @@ class Console:
         return line
 
     def put_back(self, line: str | None) -> None:
-        """Treat this as a submitted line, or None as end of input."""
+        """Queue a line as if it had been submitted; None queues the end of input."""
         self._lines.put_nowait(line)
 
     async def __call__(self, question: UserQuestion) -> str:
-        """Ask a question in place; the answer is empty if the person dismisses it."""
+        """Ask a question below the text; return the answer, empty if the person dismisses the question."""
         async with self._one_at_a_time:
             styled = self.screen.styled
             self._question_rows = asked_rows(question, self.screen, self.printer.cwd)

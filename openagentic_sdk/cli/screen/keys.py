@@ -134,6 +134,7 @@ class Keyboard:
         def stop() -> None:
             self._on_key(Key("stop"))
             take(before, _KEYS_OFF)
+            # Back to the defaults: with a handler, SIGTSTP would not stop the process.
             loop.remove_signal_handler(signal.SIGCONT)
             loop.remove_signal_handler(signal.SIGTSTP)
             os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell resumes the process
@@ -173,7 +174,7 @@ class Keyboard:
     def _read(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
         if self._flush is not None:
             self._flush.cancel()
-        if self._terminal is None:  # given back before the process ends
+        if self._terminal is None:  # it was restored because the process is ending
             loop.remove_reader(terminal)
             return
         try:
@@ -187,6 +188,7 @@ class Keyboard:
             return
         for key in self._parser.feed(data):
             self._on_key(key)
+        # The bytes of a sequence arrive together: after this pause, a waiting escape is the key Escape.
         self._flush = loop.call_later(0.05, self._end_sequence)
 
     def _end_sequence(self) -> None:

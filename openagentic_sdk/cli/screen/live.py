@@ -87,8 +87,8 @@ class _Status:
 
 
 class LivePrinter(EventPrinter):
-    """A printer of one turn on a terminal. Call `tick` regularly: it redraws the rows below the text. `hint` explains how
-    to stop or steer the run.
+    """A printer of runs on a terminal, one after the other. Call `tick` regularly: it redraws the rows below the text.
+    `hint` explains how to stop or steer a run.
 
     `outputs` are the newest calls with their full output, for `/show N`; their numbers continue from turn to turn.
     """
@@ -140,7 +140,7 @@ class LivePrinter(EventPrinter):
             self.tick()
 
     def tick(self) -> None:
-        """Redraw the current activity."""
+        """Write the text that has arrived, and redraw the rows below it."""
         if self._coming:
             self._write_coming()
         self._draw_at = time.monotonic() + DRAW_EVERY_S
@@ -148,11 +148,11 @@ class LivePrinter(EventPrinter):
 
     @property
     def cwd(self) -> str:
-        """The folder of the run shown last."""
+        """The working directory of the run shown last; empty before the first."""
         return self._cwd
 
     def pause(self) -> None:
-        """Remove the rows, because something else is about to write."""
+        """Remove the rows below the text before something else writes."""
         self._screen.show_below([])
 
     # --- finished items ----------------------------------------------------------------------------------------------
@@ -372,27 +372,27 @@ class CallOutputs:
         return self._last
 
     def keep(self, number: int | None, title: str, result: ToolResult) -> int:
-        """Store a call's output; return its number."""
+        """Store a call's output under its number, or under a new one if that is None; return the number."""
         number = self.next_number() if number is None else number
         self._kept_outputs.append((number, title, output_text(result)[:MAX_KEPT_CHARS]))
         return number
 
     def text(self, number: int) -> str | None:
-        """The full output of a call, None if it is not stored."""
+        """The output of a call, up to `MAX_KEPT_CHARS`; None if it is not stored."""
         return next((text for each, _, text in self._kept_outputs if each == number), None)
 
     def title(self, number: int) -> str:
-        """A description of the call."""
+        """The tool and the subject of a call; empty if it is not stored."""
         return next((title for each, title, _ in self._kept_outputs if each == number), "")
 
     @property
     def newest(self) -> int | None:
-        """The number of the call that ended last."""
+        """The number of the call that ended last; None before the first."""
         return self._kept_outputs[-1][0] if self._kept_outputs else None
 
 
 def output_text(result: ToolResult) -> str:
-    """A call's output as text; for a command, both streams."""
+    """A call's output as text; for a command, both streams and a nonzero exit code."""
     output = result.output
     if isinstance(output, str):
         return printable("\n".join([*([output] if output else []), *map(describe_attachment, result.attachments)]))
@@ -406,7 +406,7 @@ def output_text(result: ToolResult) -> str:
 
 
 def text_of(path: str) -> str | None:
-    """The text of a small regular file, empty if it does not exist, None for anything else."""
+    """The text of a regular file of at most `MAX_DIFF_BYTES`, empty if it does not exist, None for anything else."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DIFF_BYTES:

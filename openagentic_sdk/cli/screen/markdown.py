@@ -54,7 +54,7 @@ class Markdown:
         self._width = width()
         self._line = ""  # the part of the incomplete line that is not written yet
         self._begun = False  # its beginning is written: it is a paragraph's, an item's or a quote's
-        self._indent, self._indent_width = "", 0  # the beginning of the rows below it
+        self._indent, self._indent_width = "", 0  # the start of its further rows
         self._column = 0
         self._gap = ""  # spaces to be written once a word follows on the same row
         self._fence: tuple[str, int] | None = None
@@ -231,7 +231,7 @@ class Markdown:
 
 
 def _ready(text: str) -> int:
-    """How much of an incomplete line can be written: up to its last word with no open span before it."""
+    """The number of characters of an incomplete line that can be written: those before its last word or open span."""
     at = ready = 0
     while opener := _OPENERS.search(text, at):
         ready = max(ready, _last_break(text, at, opener.start()))
@@ -243,7 +243,9 @@ def _ready(text: str) -> int:
 
 
 def _last_break(text: str, start: int, end: int) -> int:
-    """The start of the last word in this part of a text, or 0; an overlong word may start anywhere."""
+    """The start of the last word in this part of a text, 0 if no space precedes it; an overlong word is broken before its
+    last character.
+    """
     blank = text.rfind(" ", start, end) + 1
     after = max(blank, start)
     if end - after < 2 or (text.isascii() and end - after < MAX_WORD_CHARS):
@@ -283,7 +285,9 @@ def _cells(row: str) -> list[str]:
 
 
 def _column_widths(rows: list[list[str]], columns: int) -> list[int] | None:
-    """The widths of the cells, reducing the widest until all fit; None if there is no room for a word in each column."""
+    """The widths of a table's columns, reducing the widest until a row fits; None if that leaves too little for a word in
+    each column.
+    """
     widths = [max(map(text_width, column)) or 1 for column in zip(*rows, strict=True)]
     room = columns - 3 * (len(widths) - 1)
     if room < 6 * len(widths) and sum(widths) > room:
