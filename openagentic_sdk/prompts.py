@@ -81,7 +81,7 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
     wrong = [name for name in (*sources, "media_type", "name") if not isinstance(part.get(name, ""), str | None)]
     if len(sources) != 1 or wrong:
         raise OptionsError(
-            f"{where} ({part['type']}) needs one of path, data (base64) and url, and has {sources}; all values must be a str"
+            f"{where} ({part['type']}) needs one of path, data (base64) and url, but has {sources}; values must be strings"
         )
     if sources == ["path"] and not paths:
         raise OptionsError(

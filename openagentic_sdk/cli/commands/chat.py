@@ -3,7 +3,7 @@
 Ctrl-C stops the running turn and keeps the session; at the prompt it clears the line. Ctrl-D or /quit ends the chat.
 SIGTERM and SIGHUP also end it, and leave an open question to the next chat.
 
-On a terminal keys are read one by one, also during a turn; with --plain, and if stdin is not a terminal, whole lines.
+On a terminal keys are read one by one, even during a turn; with --plain, and if stdin is not a terminal, whole lines.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class _LineChat:
         return OK
 
     def _until_interrupted(self, runner: asyncio.Runner, act: Callable[[], Any]) -> None:
-        """Show a turn. A second Ctrl-C, or one at a question, leaves it; then show the events that it still wrote."""
+        """Call `act`, which shows a turn. If a second Ctrl-C, or one at a question, ends that, show what the turn still
+        logged.
+        """
         try:
             runner.run(act())
         except KeyboardInterrupt:
@@ -265,7 +267,7 @@ class _History:
         self._path: Path | None = home / "history" / f"{digest}.jsonl" if home is not None else None
 
     def read(self) -> list[str]:
-        """The newest inputs; empty if nothing can be read."""
+        """The newest inputs, oldest first; empty if nothing can be read."""
         if self._path is None:
             return []
         try:

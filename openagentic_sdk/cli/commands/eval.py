@@ -133,7 +133,9 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _unfinished(store: SessionStore, name: str, suite: str) -> str:
-    """Find the id of the eval to continue. Raises `OptionsError` if none was interrupted."""
+    """Find the id of the eval to continue: the one that `name` refers to, or for `newest` the newest interrupted one of the
+    suite. Raises `OptionsError` if there is none.
+    """
     if name != NEWEST:
         return find_session(store, name)
     for row in store.list_session_summaries():
@@ -150,7 +152,7 @@ def _read(store: SessionStore, session_id: str) -> EvalReport:
 
 
 class _EvalProgress:
-    """The progress of an eval: one row at the bottom of a terminal, and nothing if none exists."""
+    """The progress of an eval, in one row at the bottom of a terminal; nothing is shown if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr)
@@ -210,7 +212,10 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace, suite: 
 
 
 def _suite_of(report: EvalReport) -> Suite | None:
-    """The suite file of an eval, for the commands to paste; None if it is gone or has changed. A module is not imported."""
+    """The suite of an eval, for the commands that the report suggests.
+
+    None if its file is gone or has changed, or is not TOML: no module is imported for a report.
+    """
     source = report.started.source or ""
     if not source.endswith(".toml"):
         return None
@@ -222,7 +227,7 @@ def _suite_of(report: EvalReport) -> Suite | None:
 
 
 def _agent_flags(suite: Suite | None, variant: str) -> str:
-    """The flags that name the agent of a run; empty if the suite is unknown or creates the agent itself."""
+    """The flags that name the agent of a run; empty if the suite is unknown or defines its agent in code."""
     if suite is None:
         return ""
     agent = suite.variants[variant].agent if variant in suite.variants else None
@@ -234,7 +239,7 @@ def _agent_flags(suite: Suite | None, variant: str) -> str:
 
 
 def _commands(report: EvalReport, row: Row, store: str, agent: str) -> list[str]:
-    """The commands that inspect the first failed run, and retry its last step under other conditions."""
+    """The commands that inspect the first failed run, and retry its last step under other conditions; empty if none failed."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
         return []
@@ -256,7 +261,7 @@ def _word(text: object) -> str:
 
 
 def _eval_and_variant(store: SessionStore, text: str) -> tuple[str, str | None]:
-    """The id of an eval, and the variant after a colon, or None."""
+    """Find the id of an eval, and the variant that may follow it after a colon; None without a variant."""
     name, colon, variant = text.rpartition(":")
     if colon and not store.session_exists(text):
         return find_session(store, name), variant
@@ -264,7 +269,9 @@ def _eval_and_variant(store: SessionStore, text: str) -> tuple[str, str | None]:
 
 
 def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[str]:
-    """Describe what improved and worsened between two evals, in sentences; cases that got worse without failing "waver"."""
+    """Describe what improved and got worse between two evals, in sentences; `fail_on` separates worse cases that fail from
+    those that do not.
+    """
     lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
     if comparison.replayed:
         lines.append(f"  {len(comparison.replayed)} were replayed, which checks equality and gives no score")

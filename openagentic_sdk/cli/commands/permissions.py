@@ -36,7 +36,7 @@ from ..output.terminal import Screen
 from ..stored.stores import ID_HELP, add_store_flag, find_session, moment
 
 _MAX_SHOWN_CHARS = 120
-# The inputs that identify the subject of a call; the first one present is shown.
+# The inputs that identify the subject of a call; the first of them that a call has is shown.
 _TELLING = ("command", "file_path", "url", "agent", "name")
 
 
@@ -95,9 +95,12 @@ def stored_calls(
     foreign: list[str] | None = None,
     label_rules: Sequence[LabelRule] | None = None,
 ) -> Iterator[RecordedCall]:
-    """Yield the calls of these sessions, or of all sessions, and add the unreadable ones to `unreadable`. With a list
-    `foreign`, exclude calls whose decision this installation did not sign, and add their sessions to it. `label_rules`, if
-    given, replace the label rules that were in force.
+    """Yield the recorded calls of these sessions, or of all sessions if none is named, from the epoch time `since` on.
+
+    Sessions that cannot be read are added to `unreadable`, with the error.
+
+    With a list `foreign`, exclude calls whose decision this installation did not sign, and add their sessions to it.
+    `label_rules`, if given, replace the label rules that were in force.
     """
     ids = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
@@ -124,7 +127,7 @@ def stored_calls(
 
 
 def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]) -> Mapping[str, Objection | None]:
-    """The objections of label rules to the calls of a session."""
+    """The objection of label rules to each call of a session, by call id; None for a call without one."""
     # Late: it imports the folds and tools of a run, which only label rules need.
     from ...parts.labels.hindsight import RecordedSession
 
@@ -141,14 +144,14 @@ def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]
 
 
 def _starter_of(store: SessionStore, session_id: str) -> str | None:
-    """The session that started this subagent session; None for any other session."""
+    """The session that started this subagent session; None for any other session, and if the store has no such session."""
     metadata = store.read_metadata(session_id)["metadata"]
     parent = metadata.get("parent_session_id") if metadata.get("parent_tool_use_id") else None
     return parent if isinstance(parent, str) and store.session_exists(parent) else None
 
 
 def _signed_here(store: SessionStore, session_id: str) -> set[int]:
-    """The positions of the decisions in a log that this installation wrote; others do not count as answers."""
+    """The `seq` of each permission decision in a log that this installation wrote; others do not count as answers."""
     authority, decisions = Authority(session_id, Seal()), []
     for event in store.iter_events(session_id):
         authority.apply(event)
@@ -238,7 +241,9 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
-    """Create a function that returns the rules of these settings for a project; also return notes on invalid rules."""
+    """Create a function that returns the rules of these settings for a project's folder; also return notes on invalid
+    rules.
+    """
 
     @cache
     def rules_for(project_dir: str) -> SettingsRules:
@@ -281,7 +286,7 @@ def call_text(call: RecordedCall) -> str:
 
 
 def call_json(call: RecordedCall) -> dict[str, Any]:
-    """A call as JSON, without secrets of this environment."""
+    """A call as JSON, with the secrets of this environment masked."""
     return {
         "session_id": call.session_id,
         "seq": call.seq,

@@ -184,7 +184,9 @@ def _named_agents(args: argparse.Namespace) -> Agents:
 
 
 def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
-    """Create one agent for this folder from flags and environment; None, with advice, if neither names a model."""
+    """Create one agent for this folder from flags and environment; None, with the reason, if the environment does not
+    suffice. Raises `OptionsError` if flags were given and cannot be used.
+    """
     flags = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
     word = os.environ.get(MODEL_VARIABLE)
     try:

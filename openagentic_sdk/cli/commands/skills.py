@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _project(args: argparse.Namespace) -> OpenedProject:
-    """The project as a run in that folder reads it."""
+    """Read the project as a run in the folder of `--cwd` does; `--project-only` omits the user's files."""
     options = OpenAgenticOptions(cwd=args.cwd, setting_sources=("project", "local"))
     return open_project(options if args.project_only else replace(options, setting_sources=SETTING_SOURCES))
 

@@ -232,7 +232,11 @@ def _play(
 
 
 def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workflow[..., Any]:
-    """Load the workflow `MODULE:NAME`. Raises `OptionsError`, also for code of an untrusted project."""
+    """Load the workflow `MODULE:NAME`; `folder` is searched last.
+
+    Raises `OptionsError` if there is no such workflow and, unless `is_trusted`, for code of a project that the person
+    refused to trust, or whose files have changed since it was trusted.
+    """
     module, colon, name = where.rpartition(":")
     if not colon or not module or not name:
         raise OptionsError(f"{where!r:.200} is not a workflow: write MODULE:NAME")
@@ -288,13 +292,16 @@ def _read_value(text: str) -> Any:
 
 
 class ProgressPrinter:
-    """A printer of each step that ends, and below, on a terminal, of the running steps, the cost and the time left."""
+    """A printer of each step that ends, and below, on a terminal, of the running steps, the cost and the time left.
+
+    `planned` returns the number of steps that have not begun, for the estimate of the time left.
+    """
 
     def __init__(self, screen: Screen, progress: WorkflowProgress, planned: Callable[[], int] = lambda: 0) -> None:
         self._screen, self.progress, self._planned = screen, progress, planned
 
     def show(self, event: Event) -> None:
-        """Apply an event to the progress, and show the changes."""
+        """Apply an event to the progress, print each step that it ends, and redraw the rows below."""
         before = {number: step.state for number, step in self.progress.steps.items()}
         self.progress.apply(event)
         for number, step in self.progress.steps.items():
@@ -331,7 +338,7 @@ def step_line(step: StepProgress, screen: Screen) -> str:
 
 
 def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = None) -> str:
-    """The numbers of finished, running, failed and waiting steps; the cost, the time, and the time left if known."""
+    """The number of steps in each state, the cost, the duration and, if known, the time left, on one line."""
     counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps"
     cost = "" if progress.cost_usd is None else f"; ${progress.cost_usd:.4f}"
     ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
@@ -348,7 +355,7 @@ def _span(seconds: float) -> str:
 
 
 def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
-    """The outcome of a workflow: its state, its questions and its value."""
+    """The lines about a workflow's state, its open questions, the time at which it continues, and its error or output."""
     lines = [
         f"{summary_line(progress, progress.updated)}: {screen.styled(progress.state, _STYLES.get(progress.state, ''))}"
     ]
@@ -380,7 +387,10 @@ def _progress_of(store: SessionStore, session_id: str) -> WorkflowProgress:
 
 
 def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, WorkflowProgress]:
-    """The workflow session that a person referred to. Raises `OptionsError` for another kind of session."""
+    """Find the workflow session that a person referred to (`newest` is the newest workflow), and its progress.
+
+    Raises `OptionsError` for another kind of session.
+    """
     session_id = find_session(store, args.id)
     if args.id == NEWEST:
         rows = (row.id for row in store.list_session_summaries() if row.first_prompt.startswith('{"workflow":'))

@@ -20,7 +20,10 @@ from .reach import try_servers
 
 
 def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Ask about every server of the project whose current form nobody has decided about."""
+    """Ask about every server of the project that nobody has approved or refused in its current form.
+
+    Stop at end of input; the servers that were not asked about stay undecided.
+    """
     project = open_project(options)
     home = mcp_home()
     for one in home.configured(project).found:
@@ -35,7 +38,7 @@ def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
 
 
 def trust(args: argparse.Namespace, here: Here) -> int:
-    """Trust a server; exit code 1 if it does not start, or the person refuses."""
+    """Approve a server and its tools; exit code 1 if it does not start, or the person refuses."""
     if args.revoke:
         return revoke(args, here)
     one = here.find(args.name)
@@ -74,7 +77,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
     """Revoke the consent to a server, and forget its tools."""
     one, consents = here.find(args.name), here.home.consents
     was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
-    if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
+    if was and consents is not None and here.find(args.name).state == "ready":  # settings would still approve it
         consents.remember(one.entry, "refused", definition=definition_of(one.entry))
     here.home.pins(one.entry.root, args.name).forget()
     message = f"{visible(args.name)} is {'no longer approved' if was else 'not approved'}, and its tools are forgotten"
@@ -83,7 +86,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
 
 
 def _introduced(one: Configured) -> list[str]:
-    """Everything that a consent covers, and the entries that are new."""
+    """The lines that show everything a consent covers, and what has changed since an earlier consent."""
     entry = one.entry
     hidden = [f"it replaces your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
     changed = differences(one)

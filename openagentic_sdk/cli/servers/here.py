@@ -79,7 +79,7 @@ def hidden_arguments(args: Sequence[Any]) -> list[str]:
 
 
 def differences(one: Configured) -> list[str]:
-    """The changes since the consent; empty without one."""
+    """The changes to a server's definition since it was approved; empty if it never was."""
     before = one.consent.before if one.consent is not None else ()
     return changes(before, describe(definition_of(one.entry))) if before else []
 

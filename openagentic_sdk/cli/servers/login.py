@@ -19,7 +19,7 @@ from .here import Here
 
 
 def login(args: argparse.Namespace, here: Here) -> int:
-    """Log in through the person's browser, and store the result."""
+    """Log in to a server through the person's browser, and store its tokens."""
     name, server = _service(args.name, here)
     port = {"callbackPort": args.port} if args.port is not None else {}
     screen = Screen(sys.stderr if args.json else sys.stdout)
@@ -49,7 +49,10 @@ def logout(args: argparse.Namespace, here: Here) -> int:
 
 
 def _service(name: str, here: Here) -> tuple[str, McpServer]:
-    """The server with this name or address. Raises `OptionsError` for one without an address, or that may not start."""
+    """The server with this name or address, which need not be configured for an address.
+
+    Raises `OptionsError` for a server that has no address, or that may not start.
+    """
     if name.startswith(("http://", "https://")):
         entry = next(
             (one for one in here.configured().found if one.server is not None and one.server.url == name), None

@@ -57,7 +57,7 @@ class ServerTrial:
         event = self.event
         if event is None or not self.works:
             why = (event.error_message if event is not None else None) or "no answer in time"
-            if len(why) > _MAX_WHY_CHARS:  # the last output of a program explains the most
+            if len(why) > _MAX_WHY_CHARS:  # the end, a program's last output, explains the most
                 why = f"{why[:200]} ... {why[200 - _MAX_WHY_CHARS :]}"
             why = on_one_line(why)
             return [f"{screen.styled('no ', 'red')} {visible(self.name)}: {why}"]
@@ -85,7 +85,7 @@ _ANSWER_FIELDS = ("state", "transport", "protocol_version", "server", "tools", "
 
 
 class _NotingPins:
-    """Pins that judge like `pins`, and record the tools passed to them."""
+    """Pins that judge like `pins`, and keep the tools that were passed to them last."""
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins

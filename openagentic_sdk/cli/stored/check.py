@@ -26,7 +26,7 @@ SubagentMetadata = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the two actions to the command line."""
+    """Add `verify` and `salvage` to the command line."""
     verify = actions.add(
         "verify", verify_sessions, "check a session's log, blobs and requests; exit code 1 if something is wrong"
     )
@@ -48,7 +48,7 @@ def add_verify_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
-    """Check the sessions in the arguments, and print the findings."""
+    """Check the sessions in the arguments, and print the findings; exit code 1 unless all are intact."""
     if args.signed:
         return verify_signed(store, args)
     screen = Screen(sys.stdout)
@@ -77,7 +77,7 @@ def _verdict(
     *,
     as_json: bool,
 ) -> str:
-    """Check one session and print the findings; `finish` is how to complete an erasure."""
+    """Check one session, print the findings, and return the verdict; `finish` explains how to complete an erasure."""
     try:
         good, findings = _check(store, session_id, subagents)
     except OpenAgentSdkError as error:

@@ -92,7 +92,7 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def comparison_lines(a: Sequence[Event], b: Sequence[Event], diff: SessionDiff) -> list[str]:
-    """Two sessions in sentences: how B's conditions differed, where and how they diverge, and the cost of each."""
+    """Compare two sessions in sentences: how B's conditions differed, where and how they diverge, and the cost of each."""
     if diff.same:
         return ["no difference"]
     first = next((difference.step for difference in diff.differences if difference.step is not None), None)
@@ -214,7 +214,7 @@ def _why(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _provenance(finding: Mapping[str, Any]) -> str:
-    """The origin of a value in a call, in a sentence without secrets of this environment."""
+    """The origin of a value in a call, as a sentence with the secrets of this environment masked."""
     fields = mask_value(
         {key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, environment_redactor()
     )

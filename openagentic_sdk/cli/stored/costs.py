@@ -162,6 +162,7 @@ def _cells(row: Costs, total: Costs) -> tuple[str, ...]:
     calls = f"{row.calls:,.0f}" if row.calls == int(row.calls) else f"{row.calls:,.1f}"
     dollars = f"${row.known_cost_usd:.{2 if row.known_cost_usd >= 100 else 4}f}"
     if row.unpriced_calls:
+        # A row's calls may be a sum of fractions: the cost of an answer is divided among its calls and skills.
         dollars = "unknown" if row.unpriced_calls >= row.calls - 1e-6 else f"{dollars} + unknown"
     share = _share(row, total)
     tokens = (row.input_tokens + row.cache_write_tokens, row.cached_tokens, row.output_tokens)

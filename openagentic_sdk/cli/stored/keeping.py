@@ -114,7 +114,9 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         name = on_one_line(each.session_id)
         lines.append(f"{name}: {verb} {plural(len(each.places), 'field')} and {plural(each.blobs, 'blob')}")
         lines += [f"  event {seq}: {on_one_line(pointer)}" for seq, pointer in each.places]
-        lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
+        lines += [
+            f"  event {seq}: NOT erased from {where}, which is needed to read the session" for seq, where in each.left
+        ]
     lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} notified" for name in done.told]
     lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} rewritten" for path in done.archives]
     lines += [f"note: {on_one_line(notice, 300)}" for notice in done.notices]

@@ -104,6 +104,7 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
             data = {"session_id": name, "ok": False, "error": str(error)}
             screen.tell(args.json, data, [f"{on_one_line(name)}: {on_one_line(str(error), 300)}"])
             continue
+        # With one session, every receipt is meant for it: a receipt of another session must be reported, not ignored.
         mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(names) == 1]
         report = verify_record(name, events, trust, receipts=mine)
         all_ok = all_ok and report.ok
@@ -142,7 +143,7 @@ def report_lines(report: RecordReport) -> list[str]:
         lines.append(f"  not yet signed: the last {plural(report.unsigned, 'event')}")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
     lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
-    recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}
+    recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can check this"}
     for approval in report.approvals:
         origin = recorded[approval.is_recorded]
         lines.append(

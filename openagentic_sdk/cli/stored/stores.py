@@ -52,7 +52,10 @@ def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
 
 
 def open_session_store(address: str | None) -> SessionStore:
-    """Open the store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
+    """Open the store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files.
+
+    Raises `OptionsError` for a name that looks like a mistyped address.
+    """
     if address is None or _ADDRESS.match(address):
         return open_store(address)
     if _MISTYPED.match(address):

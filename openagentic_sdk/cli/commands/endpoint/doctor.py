@@ -190,7 +190,7 @@ def _store_notices(address: str | None) -> list[str]:
 
 
 def _unpriced_models(address: str | None) -> list[str]:
-    """The models without a known price in the store's newest sessions; empty if it cannot be read."""
+    """The models without a known price in the store's newest 1,000 sessions; empty if the store cannot be read."""
     try:
         with closing(open_session_store(address)) as store:
             rows = store.list_session_summaries(limit=_MOST_ROWS, include_children=True)
@@ -237,7 +237,7 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
         if settings is None:
             is_grpc = protocol_of(environ) == "grpc"
             way_out = "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and the collector's port for HTTP (4318)"
-            return [f"none are sent: OTLP over gRPC is not supported, {way_out}"] if is_grpc else []
+            return [f"none are sent, since OTLP over gRPC is not supported: {way_out}"] if is_grpc else []
         problem = run_async(try_collector(settings))
     except OpenAgentSdkError as error:
         return [str(error)]
@@ -245,7 +245,10 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
 
 
 async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | None, list[Finding]]:
-    """Check an endpoint; return the model and the findings. If it does not answer at all, the other checks are skipped."""
+    """Check an endpoint, and close its connections; return the model and the findings.
+
+    `model` None means the first one that the endpoint lists. Without an answer or a model, the other checks are skipped.
+    """
     try:
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)

@@ -96,7 +96,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         elif path.is_file():
             yield path
         else:
-            raise OptionsError(f"the recording {str(path)!r} does not exist")
+            raise OptionsError(f"the recording {str(path)!r} does not exist: name a file, or a folder of them")
 
 
 def _lines(one: CheckedExchange) -> Iterator[str]:

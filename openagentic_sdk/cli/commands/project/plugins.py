@@ -70,7 +70,7 @@ def _add(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
-    """Yield whether the added plugins are enabled, and the setting that enables or disables one."""
+    """Yield lines that state which of the added plugins are enabled, with the setting that disables or enables one."""
     switches = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
     on = [name for name in names if switches.get(name, name.endswith("@local"))]
     off = [name for name in names if name not in on]
