@@ -531,7 +531,7 @@ class AgentStream(Generic[OutputT]):
 
 
 class _AgentRun:
-    """A run of an agent and of the agents to which it hands over: one session, one caller."""
+    """The run of an agent, followed by those of the agents that take over, in one session and for one caller."""
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, prompt: Prompt, settings: RunSettings) -> None:
         self.agent, self.outcome, self.handoffs = agent, AgentOutcome(), 0
@@ -553,7 +553,7 @@ class _AgentRun:
         self._questions: list[UserQuestion] = []
 
     def deps_for(self, agent: Agent[Any, Any]) -> Any:
-        """The deps for an agent. Raises `OptionsError` if they are not of the declared class."""
+        """The caller's deps. Raises `OptionsError` if they are not of the class that this agent declares."""
         kind, deps = agent.deps, self._deps
         if kind in (None, type(None)):
             return deps
@@ -653,7 +653,9 @@ class _AgentRun:
             self._left["timeout_s"] = max(0.001, self._left["timeout_s"] - (result.duration_s or 0))
 
     async def _answer(self, options: OpenAgenticOptions) -> None:
-        """Store the answers to the session's questions, once."""
+        """Store the caller's answers to the session's questions, unless that is done. Raises `OptionsError` without a
+        session.
+        """
         answers, self._answers = self._answers, {}
         if answers:
             from .runs.background import answer_questions  # late: it imports much that other runs do not need
@@ -740,7 +742,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _check_functions(name: str, functions: Any, takes: str) -> None:
-    """Raise `OptionsError` unless the value is a list of functions with these arguments."""
+    """Raise `OptionsError` unless the value is a list of functions that accept the arguments `takes`, such as "(ctx)"."""
     if not isinstance(functions, Sequence) or not all(map(callable, functions)):
         texts = "strings or " if name == "instructions" else ""
         raise OptionsError(f"{name} must be a list of {texts}functions of {takes}, not {shown(functions)}")

@@ -106,7 +106,7 @@ class HasOptions(Protocol):
     """A value that is translated to options: an `Agent` or a `Workflow`."""
 
     def to_options(self) -> OpenAgenticOptions | Coroutine[Any, Any, OpenAgenticOptions]:
-        """Return the options of a run."""
+        """Return the options of a run, or a coroutine that returns them."""
 
 
 def plain_options(source: Any) -> Any:
@@ -121,7 +121,7 @@ def plain_options(source: Any) -> Any:
 class Agents(Mapping[str, NamedAgent]):
     """The registry of named agents. An `Agent` or a `Workflow` is converted to options once, here, without its handoffs.
 
-    Raises `OptionsError` for an invalid name or entry.
+    Raises `OptionsError` for an invalid name or entry, and if there are no agents.
     """
 
     def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions | HasOptions]) -> None:
@@ -293,7 +293,8 @@ def load_agents(where: str) -> Agents:
     """Load the registry from a TOML file, or from `module:name`: an `Agents`, a mapping of names to agents, one agent, or
     a function that returns one of these.
 
-    Modules are also searched for in the current folder, after Python's own path. Raises `OptionsError` with the problem.
+    Modules are also searched for in the current folder, after Python's own path. Raises `OptionsError` for a file or
+    module that cannot be read or contains no valid registry.
     """
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:

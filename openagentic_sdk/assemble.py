@@ -354,12 +354,12 @@ def newest_session(store: SessionStore, cwd: str) -> str:
 
 
 def plugin_registry() -> PluginRegistry:
-    """The plugins added by this machine's user."""
+    """The registry of the plugins that this machine's user added."""
     return PluginRegistry(sdk_home() / "plugins.json")
 
 
 def trust_store() -> TrustStore:
-    """The trust decisions of this machine's user."""
+    """The store of the trust decisions of this machine's user."""
     return TrustStore(sdk_home() / "trust.json")
 
 
@@ -465,7 +465,7 @@ class _Assembly:
         )
 
     def folds(self) -> tuple[type[Fold], ...]:
-        """The folds of the runs over the log, in addition to the kernel's own state."""
+        """The folds over the log that the agent's runs need, in addition to the kernel's own state."""
         folds = (*ALL_FOLDS, *own) if (own := folds_of(self._options.parts)) else ALL_FOLDS
         if not (self._label_rules or self._makes_plans):
             return folds
@@ -675,7 +675,10 @@ class _Assembly:
         return [*notices, *self._notes]
 
     def traces(self) -> list[PartOpener]:
-        """The part that sends this store's sessions to a collector; other runs never load it. Raises `OptionsError`."""
+        """The part that sends traces of the runs to a collector, as a list; empty without a collector.
+
+        Raises `OptionsError` for invalid settings. Runs without a collector never load the part.
+        """
         options = self._options
         if options.otlp_endpoint is None and not self._may_export:
             return []

@@ -212,7 +212,10 @@ class Flow:
         return self._step(plan)
 
     def ask(self, question: str, choices: Sequence[str] = ()) -> Awaitable[str]:
-        """Ask a person a question; the workflow parks until it is answered, for years if necessary."""
+        """Ask a person a question, and return the answer.
+
+        If nobody can be asked now, the workflow parks until somebody answers, for years if necessary.
+        """
         check_settings({"question": question}, {"question": _TEXT}, "flow.ask: ")
         plan = StepPlan(
             name="ask", input={"question": question, "choices": list(choices)}, work=_ask_person, effect="read"
@@ -385,7 +388,7 @@ class Flow:
         return step
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
-        """Return a value that is created once; its call and result are stored with the next step."""
+        """Return the value that `make` creates once in this history; its call and result are stored with the next step."""
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part, place = self._next_id(), self._part, _place()
         record = part.log.find(number)
@@ -416,7 +419,10 @@ class Flow:
         input: Mapping[str, Any],
         ctx: ToolContext,
     ) -> ToolOutput:
-        """Run an agent or a workflow inside this one."""
+        """Run an agent or another workflow as a subagent; return its final text.
+
+        Raises `WorkflowError` if it does not end by itself.
+        """
         mine = self._options
         options = await find_options(mine)
 
@@ -450,7 +456,7 @@ async def _ask_person(input: Mapping[str, Any], ctx: ToolContext) -> str:
 
 
 def _place() -> str:
-    """The place in the caller's code at which a step is created."""
+    """The place in the caller's code at which a step is created, as `file.py:12`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -477,7 +483,9 @@ class WorkflowResult(RunResult, Generic[R]):
 
 @frozen
 class WorkflowReplay:
-    """The result of a replay: whether the body fits its log of `steps` steps; if not, the reason, with both places."""
+    """The result of a replay. `ok` is true if the body fits its log of `steps` steps; otherwise `difference` describes the
+    first step that differs, with its places in the old and the new code.
+    """
 
     session_id: str
     ok: bool
@@ -548,7 +556,7 @@ class Workflow(Generic[P, R]):
     async def run(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """Run to the end, or until everything waits. With the `session` of an earlier run, continue where it stopped.
+        """Run to the end, or until every branch waits. With the `session` of an earlier run, continue where it stopped.
 
         Raises `RunFailedError`, which carries the result, if the run failed, and `RequestConflictError` for a session that
         began with other arguments.
@@ -572,7 +580,7 @@ class Workflow(Generic[P, R]):
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """Call `run()` in a new event loop, from synchronous code. In a coroutine, raises `EventLoopError`."""
+        """Call `run()` in a new event loop, from synchronous code. Raises its errors, and `EventLoopError` in a coroutine."""
         refuse_running_loop("run_sync()", "workflow.run(...)")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
@@ -725,7 +733,7 @@ class Workflow(Generic[P, R]):
 async def _run_once(
     agent: AgentRuntime, options: OpenAgenticOptions, prompt: Said | None, events: list[AnyEvent]
 ) -> Result:
-    """Execute one run, and append its events to `events`."""
+    """Execute one run, append its events to `events`, and return its result."""
 
     async def start() -> RunTask:
         # If somebody can be asked, the run asks them; only otherwise does the workflow park.

@@ -484,9 +484,8 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
 
 
 def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """Fill in each missing provider, here and in the agents, that the name of the model includes (`openai:gpt-4o`).
-
-    Raises `OptionsError`.
+    """Return the options with the provider that the model's name includes (`openai:gpt-4o`), here and in each subagent
+    without a provider. Raises `OptionsError` if it cannot be created.
     """
     located_agents = {
         name: agent

@@ -356,7 +356,7 @@ def encode_events(events: Sequence[Event]) -> Sequence[str]:
 
 
 def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
-    """Combine two batches into one."""
+    """Combine two batches into one, with the JSON of each event."""
     return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
 
 

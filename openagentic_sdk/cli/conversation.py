@@ -62,7 +62,7 @@ class Chat:
         return gate
 
     async def go_to(self, session_id: str | None) -> None:
-        """Switch to another session, None for a new one; the previous one ends."""
+        """Run the session_end hooks of the current session, and switch to another one; None means a new one."""
         await self.end("clear" if session_id is None else "resume")
         self.session_id = session_id
 
@@ -101,7 +101,7 @@ class Chat:
             await self.take_turn(None)
 
     async def take_turn(self, prompt: OnePrompt | None) -> None:
-        """Run one prompt to its end or to Ctrl-C, None to continue the session; print an error of this library.
+        """Run one prompt to its end or to Ctrl-C; None continues the session. An error of this library is only printed.
 
         Raises `Stopped` if a signal ends the command.
         """

@@ -11,8 +11,8 @@ _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 @frozen
 class Finding:
-    """One checked item. `works` is `None` if it depends on other things; `advice` is the remedy. `needed`
-    is true if an agent cannot run without it.
+    """One checked item. `works` is `None` if it depends on other things, `advice` is the remedy, and `needed` is true if an
+    agent cannot run without the item.
     """
 
     name: str

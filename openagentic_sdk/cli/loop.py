@@ -27,14 +27,16 @@ def run_async(coroutine: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error that nobody awaits, except that of a second Ctrl-C, which has also ended the loop."""
+    """Report an error that nobody awaits, except the `KeyboardInterrupt` of a second Ctrl-C, which also ended the loop."""
     if not isinstance(context.get("exception"), KeyboardInterrupt | SystemExit):
         loop.default_exception_handler(context)
 
 
 @contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
-    """Provide a runner and close it at the end; a Ctrl-C meanwhile takes effect once it is closed, a second one at once."""
+    """Provide a runner for the block, and close it afterwards. A Ctrl-C during the closing takes effect at its end, a second
+    one at once.
+    """
     opened = list[int]()
     try:
         for _ in range(_PIPES):  # asyncio prints a traceback if its own attempt fails halfway

@@ -229,7 +229,9 @@ def _fail(error: OSError) -> int:
 
 
 def _way_out(error: BaseException | None) -> str:
-    """Advice to raise the limit of open files if it caused the error, whose message does not give it; otherwise empty."""
+    """Advice to raise the limit of open files, if that caused the error and its message does not mention it; otherwise
+    empty.
+    """
     if "(ulimit -n)" in str(error):
         return ""
     while error is not None and not (isinstance(error, OSError) and error.errno == errno.EMFILE):

@@ -223,7 +223,7 @@ def _place(cwd: str, name: str) -> tuple[Path, bool]:
 
 
 def _number(text: str) -> int:
-    """The typed number; 0, which is never used here, for any other text."""
+    """The typed number; 0, which is not valid anywhere here, for any other text."""
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 

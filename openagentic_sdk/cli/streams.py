@@ -19,10 +19,11 @@ def open_streams() -> None:
     """Open the null device for a standard stream that was closed at the start of the process; Python has None for it.
 
     What is printed on a closed stdout is lost, so printing fails, as with GNU's tools, and a command that prints nothing
-    succeeds: there, the null device is open for reading only. A closed stdin is empty, and a closed stderr ignored.
+    succeeds: for stdout, the null device is therefore open for reading only. A closed stdin is empty, and a closed stderr is
+    ignored.
 
-    Make the others blocking: the program that started this process may have set them otherwise, and a full pipe would then
-    be an error.
+    Open streams are made blocking: the program that started this process may have made them non-blocking, and a full pipe
+    would then be an error.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -294,7 +294,7 @@ class HookEngine(WithAdvice):
 
 
 def _resolved_paths(payload: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, str]:
-    """The resolved paths of a file tool's call, by the keys of its input."""
+    """The resolved paths in a file tool's call, by the keys of its input; empty for any other payload."""
     keys, input = PATH_KEYS.get(str(payload.get("tool_name")), ()), payload.get("tool_input")
     texts = {key: input.get(key) for key in keys} if isinstance(input, Mapping) else {}
     paths = {key: absolute_path(text, context.get("cwd")) for key, text in texts.items() if isinstance(text, str)}

@@ -169,7 +169,7 @@ class _EvalProgress:
 
 
 def _give(report: EvalReport, args: argparse.Namespace, suite: Suite | None = None) -> int:
-    """Print and write the report in all requested forms."""
+    """Print and write the report in all requested forms; return the exit code."""
     if args.junit:
         write_for_one(Path(args.junit), to_junit(report, args.fail_on))
     if args.page:

@@ -83,7 +83,10 @@ def agrees(question: str) -> bool:
 
 
 def is_agreed(question: str, args: argparse.Namespace) -> bool:
-    """Ask for consent to an irreversible action, unless `--yes` gives it; if nobody can be asked, print what is required."""
+    """Return whether the person consents to an irreversible action: by `--yes`, or when asked.
+
+    If nobody can be asked, print what is required, and return False.
+    """
     if args.yes or (sys.stdin.isatty() and agrees(question)):
         return True
     if not sys.stdin.isatty():

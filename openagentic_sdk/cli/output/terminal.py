@@ -137,7 +137,7 @@ class Screen:
             self.line(line)
 
     def tell(self, as_json: bool, data: Any, lines: Iterable[str]) -> None:
-        """Show a command's result: as one JSON object with `--json`, otherwise in lines."""
+        """Show a command's result: `data` as one line of JSON if `as_json`, otherwise the lines."""
         self.lines([json.dumps(data)] if as_json else lines)
 
     def clear(self) -> None:

@@ -49,7 +49,7 @@ def logout(args: argparse.Namespace, here: Here) -> int:
 
 
 def _service(name: str, here: Here) -> tuple[str, McpServer]:
-    """The server with this name or address, which need not be configured for an address.
+    """Find the server with this name or address; a server given by its address need not be configured.
 
     Raises `OptionsError` for a server that has no address, or that may not start.
     """

@@ -33,7 +33,9 @@ _TELL_EVERY_S = 5.0
 
 @frozen
 class ServerTrial:
-    """The result of starting a server: its answer, its tools as sent, and those that differ from the consent."""
+    """The result of starting a server: its state, None if it did not answer in time, its tools as sent, and the `changes` to
+    them since they were approved.
+    """
 
     name: str
     event: McpServerChanged | None
@@ -42,7 +44,7 @@ class ServerTrial:
 
     @property
     def works(self) -> bool:
-        """Whether the server answered."""
+        """Whether the server started and answered."""
         return self.event is not None and self.event.state in WORKING
 
     def row(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _receipt(path: str) -> Mapping[str, Any]:
 
 
 def _signer(voucher: Voucher) -> str:
-    """The kind and the name of a signer; an installation is named with its kind (`this installation`)."""
+    """The kind and the name of a signer; the name of an installation contains its kind (`this installation`)."""
     if voucher.by == "installation" and voucher.name:
         return voucher.name
     return f"{voucher.by} {voucher.name}".rstrip()
