@@ -18,7 +18,7 @@ def main() -> int:
         if not is_ignored:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return run_command()
-    except KeyboardInterrupt:  # a second one, while the first was being reported
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was being reported
         return 128 + signal.SIGINT
     finally:
         if not is_ignored:

@@ -184,7 +184,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # it exists, and itself failed with an AttributeError
+            if hasattr(type(self), name):  # it exists, but computing it raised an AttributeError
                 return object.__getattribute__(self, name)
             raise AttributeError(f"an Agent has no attribute {name!r}{type(self).advice(name)}")
 
@@ -195,7 +195,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     ) -> AgentResult[OutputT]:
         """Run a prompt to its end; None continues where the session stopped.
 
-        Raises `RunFailedError`, which carries the result, for a run without an answer, and its subclass
+        Raises `RunFailedError`, which carries the result, for a run without a complete answer, and its subclass
         `GuardrailTrippedError` if a guardrail stopped it. This includes a run that waits for a person: its result has the
         `stop_reason` `waiting`, and the open `questions`. Also raises what `query()` raises.
         """
@@ -280,7 +280,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             elif isinstance(item, type) and issubclass(item, Tool):
                 raise OptionsError(f"tools: {item.__name__} is a class: write {item.__name__}()")
             elif callable(item):
-                from .tools.function import tool  # late: it reads types, and an agent without functions has none
+                from .tools.function import (
+                    tool,
+                )  # late: only agents with functions need its code, which reads annotations
 
                 tools.append(tool(item))
             else:
@@ -313,7 +315,6 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return value if kind is None else kind.read(value, "the answer")
 
     def _may_be_none(self) -> bool:
-        """Whether None is a valid output."""
         try:
             return self._schema is not None and self._read(None) is None
         except ToolInputError:
@@ -514,7 +515,7 @@ class AgentStream(Generic[OutputT]):
                 text, read_chars = "", 0
             elif isinstance(event, AssistantDelta):
                 text += event.text_delta
-                if len(text) - read_chars > len(text) // 50:  # reading it for each piece would take quadratic time
+                if len(text) - read_chars > len(text) // 50:  # parsing it for each piece would take quadratic time
                     read_chars = len(text)
                     value = self._running.agent.read_partial(text)
                     if value is not NOTHING and value != last:
@@ -667,8 +668,8 @@ class _AgentRun:
             await answer_questions(store_of(agent), session, answers, key_file=options.key_file, tools=agent.tools)
 
     def result(self) -> AgentResult[Any]:
-        """Return the result. Raises `RunFailedError` for a run without an answer, and `OptionsError` for one that was
-        abandoned or had nothing to do.
+        """Return the result. Raises `RunFailedError` for a run without a complete answer, and `OptionsError` for one that
+        was abandoned or had nothing to do.
         """
         if self._result is None:
             raise OptionsError("the run was abandoned before its end and has no result: iterate over all of its events")

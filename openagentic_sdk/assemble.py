@@ -318,7 +318,7 @@ def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
     """
     if provider is None or provider.name not in (COMPATIBLE, *LOCAL_SERVERS):
         return {}
-    from .providers.endpoint import EndpointProvider  # heavy, and loaded already where there is such a provider
+    from .providers.endpoint import EndpointProvider  # late: heavy, and already loaded if there is such a provider
     from .providers.wire.connect import shown_url
     from .providers.wrappers.wrap import AroundProvider
 
@@ -572,7 +572,7 @@ class _Assembly:
         patterns = parse_rules([tool for tool in definition.tools if tool.startswith("mcp__")], "ask", "agent")
 
         def offers(served: Iterable[str]) -> Iterable[str]:
-            """The servers' tools that the definition names, or all if it names none, except those it denies."""
+            """The servers' tools that the definition names, or all if it names none, without those it or the gate denies."""
             tools = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
             return gate.offered_tools(tool for tool in tools if tool not in definition.disallowed_tools)
 
@@ -608,7 +608,9 @@ class _Assembly:
         )
 
     def _tool_names(self, definition: AgentDefinition) -> set[str]:
-        """The names of a subagent's tools: those that its definition names, or all except Task, without those it denies."""
+        """The names of a subagent's tools: those that its definition names (`*` names all), otherwise all except Task;
+        without those that it denies.
+        """
         named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
         if "*" in named:
             named = set(self._tools.names())
@@ -707,7 +709,10 @@ def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, 
 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
-    """Add the Task tool to the caller's tools if the caller defined subagents that none of the tools starts."""
+    """Add the Task tool to the caller's tools, unless it is one of them, for subagents that are defined without `options`.
+
+    A subagent with `options` is started by a tool of its own (`Agent.as_tool`).
+    """
     descriptions = {name: each.description for name, each in agents.items() if each.options is None}
     if descriptions and TASK not in tools:
         tools.register(TaskTool(descriptions))

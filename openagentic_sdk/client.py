@@ -39,7 +39,7 @@ class AgentClient:
         require_options(options)
         self.state: ClientState = "created"
         self._turns = Turns(replace(options, part="first"))
-        # How a turn that is still being opened must end.
+        # How to end the turn that is still being opened.
         self._stop: Literal["interrupt", "suspend"] | None = None
 
     async def __aenter__(self) -> AgentClient:

@@ -50,7 +50,7 @@
     |- MissingServiceError (LookupError)     a tool or part requested a service that no part offers
     |- PartError                             a caller's own part failed, or returned an invalid value
     |- StructuredOutputError                 the final answer does not fit `output_schema`
-    |- RunFailedError                        a run ended without an answer; only with `raise_on_error` and from an `Agent`
+    |- RunFailedError                        a run without a complete answer; only with `raise_on_error` and from an `Agent`
     |  |- GuardrailTrippedError              a guardrail stopped it
     |- RequestRefusedError                   a server refused a client's request
     |- FleetError                            a run of a fleet is not in the requested state

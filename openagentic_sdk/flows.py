@@ -292,7 +292,7 @@ class Flow:
     def gather(
         self, *works: Awaitable[R] | Iterable[Awaitable[R]], limit: int | None = None, return_exceptions: bool = False
     ) -> Awaitable[list[R]]:
-        """Run steps and coroutines concurrently, at most `limit` at a time; return their values in order.
+        """Run steps and coroutines concurrently, at most `limit` at a time (None: all); return their values in order.
 
         The first failure cancels the others, unless `return_exceptions` returns errors in place of values.
         """
@@ -457,7 +457,7 @@ async def _ask_person(input: Mapping[str, Any], ctx: ToolContext) -> str:
 
 def _place() -> str:
     """The place in the caller's code at which a step is created, as `file.py:12`."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # `inspect.stack` would read the source of every frame
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -529,8 +529,8 @@ def workflow(
 class Workflow(Generic[P, R]):
     """A workflow as a value; the docstring of this module shows how to write one.
 
-    `dataclasses.replace` makes a copy with other `options`, which apply to its runs: the store, the gate, hooks, limits;
-    its agents have their own options.
+    `dataclasses.replace` makes a copy with other `options`. These apply to the workflow's runs (the store, the gate, hooks,
+    limits); its agents have options of their own.
     """
 
     function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]
@@ -543,7 +543,7 @@ class Workflow(Generic[P, R]):
             raise OptionsError(
                 f"@workflow needs an async function, and {name_of(self.function)} is not one: write async def"
             )
-        vars(self)["name"] = self.name or name_of(self.function)
+        vars(self)["name"] = self.name or name_of(self.function)  # a frozen value refuses assignment
         if clashes := set(_RESERVED) & self._function.parameters.keys():
             raise OptionsError(
                 f"workflow {self.name}: run() has a parameter {min(clashes)!r} that Workflow.run uses itself: rename it"
@@ -718,7 +718,7 @@ class Workflow(Generic[P, R]):
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
         """Build the result of a run. Raises `RunFailedError` if it neither ended by itself nor waits."""
         plain_result, output = run_result(events, result), None
-        if outcome.has_value:  # read like that of an earlier run, so that each run returns the same
+        if outcome.has_value:  # read from JSON like the value of an earlier run, so that every run returns the same
             output = self._function.read(outcome.value)
         elif plain_result.ok:  # the workflow had ended in an earlier run
             output = self._function.read(

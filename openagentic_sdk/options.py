@@ -469,7 +469,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
                         f"{name} is set twice, as {shown(mine[name])} and by {group.__class__.__name__}({name}="
                         f"{shown(value)}): remove one of them"
                     )
-                vars(self)[name] = value
+                vars(self)[name] = value  # a frozen value refuses assignment
         vars(self)["groups"] = ()
 
     def working_dir(self) -> Path:

@@ -54,7 +54,7 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Sequence[Mapping[str, Any]] | None": (list, tuple, _NONE),
 }
 
-# The types of the elements of the lists among them.
+# The type of the elements, for the annotations that are lists.
 _ELEMENTS: Mapping[str, type] = {"Sequence[str]": str, "Sequence[Mapping[str, Any]]": dict}
 
 
@@ -151,7 +151,7 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
             if value.__class__ not in kinds:
                 return None
             values[name] = value
-    # Without a required field there are fewer, because only those with a default are filled in.
+    # If a required field is missing, there are fewer values: only fields with a default are filled in.
     if len(values) != shape.size or not (values["seq"] or 0) >= 0 or values["seq"] == 0:
         return None
     for name, kind in shape.lists.items():

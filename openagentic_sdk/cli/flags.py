@@ -33,7 +33,7 @@ _MENTION = regex(r"(?<!\S)@(\S+)")
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the model, its endpoint, and the permissions."""
+    """Add the flags for the model and its endpoint, the project, the permissions and the limits."""
     add_model_flags(parser.add_argument_group("the model"))
     project = parser.add_argument_group("the project")
     project.add_argument(

@@ -87,7 +87,7 @@ class ServiceNotes:
 
 
 def restore_terminal(terminal: int, mode: list[Any], marks: bytes = b"") -> None:
-    """Write these codes to a terminal and set its mode; do nothing if it is gone or the shell already controls it."""
+    """Write these codes to stdout and set the terminal's mode; do nothing if it is gone or the shell already controls it."""
     import termios  # here: Windows has none, and no such terminals
 
     with suppress(OSError, termios.error):

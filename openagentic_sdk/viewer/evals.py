@@ -42,7 +42,8 @@ def build_comparison_page(
     """Build the page of a comparison: `lines` are its sentences; of each pair, both system prompts and transcripts are shown
     side by side.
 
-    Of several repeats, the first failed one is shown, otherwise the first. `read` returns the events of a session.
+    Pairs that got worse come first. Of several repeats, the first failed one is shown, otherwise the first. `read` returns
+    the events of a session.
     """
     pairs = sorted(pairs, key=lambda pair: (pair[2].rate - pair[1].rate, pair[0]))
     parts = {

@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
 def write_bundle(target: Path) -> int:
     """Write the zipapp; return its size in bytes. Raises `OptionsError` if this package is itself in a zip.
 
-    The bundle has no docstrings and few comments, which are a quarter of the size; lines keep their numbers, so that
-    tracebacks name the right ones.
+    Docstrings and most comments, a quarter of the size, are left out. Lines keep their numbers, so that tracebacks name the
+    right ones.
     """
     package = Path(__file__).resolve().parents[2]
     if not package.is_dir():

@@ -247,7 +247,7 @@ class _LiveChat:
             console.draw()
 
     def _clear_or_leave(self) -> None:
-        """Handle Ctrl-C between turns: it clears the line, and twice on an empty line leaves the chat."""
+        """Handle Ctrl-C between turns: it clears the line, and twice within 2 s on an empty line, it leaves the chat."""
         now = asyncio.get_running_loop().time()
         if self._console.clear_line():
             return

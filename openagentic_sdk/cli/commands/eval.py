@@ -239,7 +239,7 @@ def _agent_flags(suite: Suite | None, variant: str) -> str:
 
 
 def _commands(report: EvalReport, row: Row, store: str, agent: str) -> list[str]:
-    """The commands that inspect the first failed run, and retry its last step under other conditions; empty if none failed."""
+    """The commands that inspect the first failed run, and retry its last step under other conditions; empty without one."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
         return []

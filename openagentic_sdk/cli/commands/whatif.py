@@ -31,7 +31,8 @@ from ..stored.compare import comparison_lines
 from ..stored.stores import add_id, find_session, open_session_store, store_flag
 from .trust import check_mode
 
-# The flags that only configure options built from flags. An ignored --deny would allow what somebody wanted to forbid.
+# The flags that only affect options built from flags. With --agent they are refused: an ignored --deny would allow what
+# somebody wanted to forbid.
 _BUILT_HERE: Mapping[str, Any] = {
     "cwd": None,
     "tag": [],
@@ -116,7 +117,7 @@ def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
 async def _play(
     store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen, fork_ids: list[str]
 ) -> Result:
-    """Play the what-if and show it. The id of the fork is added to `fork_ids` once its run has begun."""
+    """Play the what-if, show it, and return its result. The fork's id is added to `fork_ids` once its run has begun."""
     printer = JsonPrinter() if args.json else EventPrinter(screen)
     source = find_session(store, args.id)
     events = what_if(source_id=source, at_seq=args.at, options=options, prompt=args.prompt, on_new=args.on_new)

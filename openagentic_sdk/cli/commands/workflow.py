@@ -379,7 +379,7 @@ def _progress_of(store: SessionStore, session_id: str) -> WorkflowProgress:
     try:
         progress = WorkflowProgress.of(store.iter_events(session_id))
         if progress.state == "running" and store.is_held(session_id) is False:
-            # Its process died: the log alone shows it as running.
+            # Its process died; from the log alone, it would seem to be running.
             progress.state = "waiting" if progress.questions else "stopped"
         return progress
     except SessionNotFoundError:

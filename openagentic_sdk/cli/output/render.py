@@ -231,14 +231,15 @@ class EventPrinter:
             self._close(event)
 
     def _close(self, event: Result, id_letters: int | None = None) -> None:
-        """Print the closing line, and below it how to set a price for each model without one."""
+        """Print the summary of a run, and below it how to set a price for each model without one."""
         self._line(closing_line(event, id_letters, self.meter.words), "dim" if event.stop_reason == "end" else "yellow")
         for model in self.meter.unpriced if event.cost_usd is None else ():
             self._line(f"  no price of {on_one_line(model) or 'the model'} is known: {price_setting(model)}", "dim")
 
 
 def closing_line(event: Result, id_letters: int | None = None, window: str = "") -> str:
-    """The summary of a run in one line: why it ended, its session, steps, tokens, cost, window and time.
+    """The summary of a run on one line: its session, steps, tokens, cost, window and time. If it was stopped or its answer
+    is incomplete, more lines explain why.
 
     `id_letters` is how many characters of a session's id are shown, None for all. `window` describes how full the model's
     window is; empty if unknown.

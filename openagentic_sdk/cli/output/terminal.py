@@ -156,7 +156,10 @@ class Screen:
     # --- rows that change --------------------------------------------------------------------------------------------
 
     def show_below(self, rows: Sequence[str]) -> None:
-        """Show these rows below the text from now on, each truncated at the width; an empty list removes them."""
+        """Show these rows below the text from now on, each truncated at the width; an empty list removes them.
+
+        Does nothing unless the output is a terminal on which rows can be rewritten.
+        """
         if not self.can_rewrite or (list(rows) == list(self._below) and bool(self._drawn) == bool(rows)):
             return
         erased = self._erased()
@@ -252,7 +255,7 @@ async def _wait_until_readable(descriptor: int) -> None:
         if not ready.done():
             ready.set_result(None)
 
-    # Windows event loops cannot watch stdin; there the read itself waits. A plain file, which none can watch, never waits.
+    # Windows event loops cannot watch stdin; there the read itself waits. No loop can watch a regular file, which never waits.
     with contextlib.suppress(NotImplementedError, PermissionError):
         loop.add_reader(descriptor, settle)
         try:

@@ -75,7 +75,7 @@ def fitting(text: str, columns: int) -> int:
 
 
 def cut_at(text: str, columns: int) -> list[str]:
-    """The text in pieces of this many columns, at least one piece, ignoring word boundaries."""
+    """The text in pieces of at most this many columns, ignoring word boundaries; one empty piece for an empty text."""
     pieces = []
     while text_width(text) > columns:
         cut = fitting(text, columns)

@@ -52,7 +52,7 @@ class Console:
         self._question_rows: list[str] = []  # the rows of the open question
         self._one_at_a_time = asyncio.Lock()
         self._keyboard = Keyboard(self._press)
-        self._still = asyncio.Event()  # no key was pressed for a while
+        self._still = asyncio.Event()  # set once no key was pressed for `PAUSE_S`
         self._until_still: asyncio.TimerHandle | None = None
 
     @contextmanager

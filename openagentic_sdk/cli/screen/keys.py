@@ -108,7 +108,7 @@ class Keyboard:
         self._on_key = on_key
         self._parser = KeyParser()
         self._flush: asyncio.TimerHandle | None = None
-        self._terminal: int | None = None  # while it listens
+        self._terminal: int | None = None  # its file descriptor while keys are read
         self.is_gone = False  # the terminal has gone: no more keys will come
 
     @contextmanager

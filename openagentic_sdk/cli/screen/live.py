@@ -203,7 +203,6 @@ class LivePrinter(EventPrinter):
             self._line("(the answer was cut here)", "yellow")
 
     def _end_text(self) -> None:
-        """Write the rest of the streamed text."""
         self._write_coming()
         markdown, self._markdown = self._markdown, None
         if markdown is not None:

@@ -54,7 +54,10 @@ def add_json(args: argparse.Namespace, here: Here) -> int:
 
 
 def remove(args: argparse.Namespace, here: Here) -> int:
-    """Remove an entry; exit code 1 if there is no such server."""
+    """Remove an entry; exit code 1 if there is no such server.
+
+    Raises `OptionsError` if several scopes have it and `--scope` names none of them.
+    """
     if args.scope is None:
         entry = here.home.entries(here.project).find(args.name)
         scopes = (entry.scope, *entry.hides) if entry is not None else ()

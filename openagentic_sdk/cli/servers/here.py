@@ -45,8 +45,8 @@ class Here:
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:
     """The digest of a server's definition, and the lines that describe it to a person.
 
-    Secrets of the user's own entries are masked. A project's are shown to the person who decides about it, and masked in a
-    list.
+    Client secrets are hidden, and other secrets of the user's own entries are masked. Those of a project are shown to the
+    person who decides about it, and masked in a list.
     """
     definition = definition_of(one.entry)
     digest = json_sha256(definition)

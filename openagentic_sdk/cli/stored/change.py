@@ -70,7 +70,8 @@ def store_answer(
 ) -> int:
     """Store `args.answer` to the session's one open question, or to the one that `args.question` names.
 
-    `then` states what continues with the answer; `look` is the command that shows the session's state.
+    `then` states what continues with the answer; `look` is the command that shows the session's state. Raises `OptionsError`
+    if no question is open, or several are and `args.question` is not set.
     """
     from ...runs.background import answer_questions  # late: no other action of this module answers
 
@@ -163,7 +164,7 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                     state = f"{target.last_seq(name)} events" if is_new else "exists already"
                     screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
             except (LogCorruptError, SessionExistsError, SessionNotFoundError, InvalidEventError) as error:
-                # Of this session alone: the others can be copied. A store that fails ends the command.
+                # This concerns one session: the others can be copied. A store that fails ends the command.
                 if not args.all:
                     raise
                 failed += 1

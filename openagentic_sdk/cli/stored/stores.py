@@ -22,7 +22,8 @@ ID_HELP = f"a session's id or a prefix of it; {NEWEST} is the one written to las
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
-# A mistyped address must not become a folder, in which sessions seem to be lost: nothing but a scheme, or one without `:`.
+# A mistyped address must not become a folder, in which sessions would seem to be lost: a known scheme in a wrong form, an
+# empty name, or anything that contains `://`.
 _MISTYPED = regex(r"\s*(?:(?i:rediss?|postgres(?:ql)?|sqlite3?|file|memory|unix|s3|https?|mysql)\s*(?:$|:|//)|$)|.*://")
 _SPAN = regex(r"(\d{1,6})\s*(min|[hdwmy])")
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_800.0, "y": 31_557_600.0}
@@ -98,7 +99,10 @@ def span_s(text: str) -> float | None:
 
 
 def moment(text: str) -> float:
-    """Convert a date, a date and time (UTC by default), or a time ago (`36h`, `7d`) to epoch seconds."""
+    """Convert a date, a date and time (UTC by default), or a time ago (`36h`, `7d`) to epoch seconds.
+
+    Raises `argparse.ArgumentTypeError` for any other text.
+    """
     ago_s = span_s(text)
     if ago_s is not None:
         return time.time() - ago_s

@@ -179,7 +179,7 @@ def _look_at(
 
 
 def _store_notices(address: str | None) -> list[str]:
-    """Notices about the named store: possible data loss, and slow operations."""
+    """Notices about the named store: possible data loss, slow searches, or why it cannot be opened; empty without a name."""
     if not address:
         return []
     try:
