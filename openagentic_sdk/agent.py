@@ -282,7 +282,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             elif callable(item):
                 from .tools.function import (
                     tool,
-                )  # late: only agents with functions need its code, which reads annotations
+                )  # late: it reads types; only functions need it
 
                 tools.append(tool(item))
             else:

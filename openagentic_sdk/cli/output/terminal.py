@@ -255,7 +255,7 @@ async def _wait_until_readable(descriptor: int) -> None:
         if not ready.done():
             ready.set_result(None)
 
-    # Windows event loops cannot watch stdin; there the read itself waits. No loop can watch a regular file, which never waits.
+    # Windows event loops cannot watch stdin; there the read itself waits. No loop can watch a file, which never waits.
     with contextlib.suppress(NotImplementedError, PermissionError):
         loop.add_reader(descriptor, settle)
         try:
