@@ -721,7 +721,7 @@ def _model(value: Any) -> str | None:
 
 
 def _deps_class(value: Any) -> str | None:
-    """Check that the value is a class or a type of `typing`; None declares no deps."""
+    """The check of `deps`: a class or a type from `typing`; None declares that there are none."""
     is_one = (
         value is None or isinstance(value, type) or type(value).__module__ in ("types", "typing", "typing_extensions")
     )

@@ -781,7 +781,10 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
 
 
 def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
-    """The path of the file with limits shared by sessions, whether it exists or not; None if there is no home folder."""
+    """The path of the file with limits shared by sessions, whether it exists or not.
+
+    None if neither a setting names one nor this user has a home folder.
+    """
     setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if setting:
         return os.path.join(working_dir(), os.path.expanduser(setting))

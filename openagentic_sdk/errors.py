@@ -239,7 +239,7 @@ class QuestionOpenError(SessionError):
 
 
 class SessionHeldError(SessionError):
-    """A session that must not be deleted: it is on hold, or retained until `until` (epoch seconds, None while on hold)."""
+    """A session that must not be deleted or erased from: it is on hold (`until` is None), or retained until that epoch time."""
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"
@@ -421,7 +421,7 @@ class CircuitOpenError(ProviderError):
 
 
 class ToolError(OpenAgentSdkError):
-    """A tool failed; the message is written for the model and names an alternative."""
+    """A tool failed; the message is for the model, and should name an alternative."""
 
 
 class ToolNotFoundError(ToolError):

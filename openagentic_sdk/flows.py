@@ -580,7 +580,7 @@ class Workflow(Generic[P, R]):
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """Call `run()` in a new event loop, from synchronous code. Raises its errors, and `EventLoopError` in a coroutine."""
+        """Call `run()` in a new event loop. Raises its errors, and `EventLoopError` in a coroutine."""
         refuse_running_loop("run_sync()", "workflow.run(...)")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
@@ -808,14 +808,14 @@ class _BodyFunction:
         return self._hints.get("return", Any) is str
 
     def write(self, value: Any) -> Any:
-        """Convert the value that the body returns to JSON. Raises `WorkflowError` if its annotation does not allow it."""
+        """Convert the value that the body returns to JSON. Raises `WorkflowError` if it does not fit the annotation."""
         # Read back at once: a value that a later run cannot read from the log must fail here, not there.
         written = to_json(value)
         try:
             self.read(written)
         except ToolInputError as error:
             raise WorkflowError(
-                f"workflow {self._name} returned what its annotation does not allow: {error}"
+                f"workflow {self._name} returned a value that does not fit its annotation: {error}"
             ) from error
         return written
 

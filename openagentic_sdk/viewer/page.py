@@ -118,7 +118,9 @@ def fill_scripted_page(
 
 
 def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:
-    """The `data:` URL of each image that the events reference, by digest; its first bytes determine its type."""
+    """The `data:` URL of each image that the events reference, by digest, up to `MAX_PICTURES_BYTES` in all; the first bytes
+    of an image determine its type.
+    """
     urls: dict[str, str] = {}
     room = MAX_PICTURES_BYTES
     parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]

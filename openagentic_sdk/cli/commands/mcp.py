@@ -113,7 +113,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _leave_lines(action: argparse.ArgumentParser) -> None:
-    """Keep the line breaks of examples."""
+    """Keep the line breaks of the examples in an action's help."""
     action.formatter_class = argparse.RawDescriptionHelpFormatter
 
 

@@ -96,7 +96,10 @@ def options_for(args: argparse.Namespace, asker: Asker | None = None) -> OpenAge
 
 
 def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
-    """Load the options of `--agent`, and apply the model and limits from other flags. Raises `OptionsError`."""
+    """Load the options of `--agent`, and apply the store, the model and the options from other flags.
+
+    Raises `OptionsError`, also for a flag that does not apply to them.
+    """
     from ...evals.suite import options_of
 
     useless = next((name for name, default in _BUILT_HERE.items() if getattr(args, name) != default), None)

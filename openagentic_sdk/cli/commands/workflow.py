@@ -301,7 +301,7 @@ class ProgressPrinter:
         self._screen, self.progress, self._planned = screen, progress, planned
 
     def show(self, event: Event) -> None:
-        """Apply an event to the progress, print each step that it ends, and redraw the rows below."""
+        """Apply an event to the progress, print each step that it ends, and redraw the rows below the text."""
         before = {number: step.state for number, step in self.progress.steps.items()}
         self.progress.apply(event)
         for number, step in self.progress.steps.items():
@@ -311,7 +311,7 @@ class ProgressPrinter:
             self.tick()
 
     def tick(self) -> None:
-        """Redraw the rows below."""
+        """Redraw the rows below the text."""
         progress, now = self.progress, time.time()
         running = [step for step in progress.steps.values() if step.state == "running"]
         rows = [summary_line(progress, now, progress.left_s(self._planned(), now))]
@@ -322,7 +322,7 @@ class ProgressPrinter:
         self._screen.show_below(rows)
 
     def end(self) -> None:
-        """Remove the rows below."""
+        """Remove the rows below the text."""
         self._screen.show_below([])
 
 

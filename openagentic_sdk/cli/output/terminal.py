@@ -183,7 +183,7 @@ class Screen:
         return _BEGIN + text + _END if self.can_rewrite and (self._drawn or "\x1b[J" in text) else text
 
     def resized(self) -> None:
-        """Redraw the rows below: the terminal has another size now."""
+        """Redraw the rows below the text for the terminal's new size."""
         self._measure_at = 0.0
         if self._drawn:
             self._out.write(self._in_one(self._erased() + self._redrawn()))

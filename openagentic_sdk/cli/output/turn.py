@@ -249,7 +249,7 @@ class Countdown:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, delay_s: float) -> None:
-        """Count down from `delay_s` to 0, or until `stop`."""
+        """Count down from `delay_s` to 0, or until `stop`; a delay below 1 s is not shown."""
         if self._screen.is_terminal and delay_s >= 1:
             self._task = asyncio.create_task(self._tick(delay_s))
 

@@ -36,7 +36,8 @@ class Box(Protocol):
 
 class PermissionBox:
     """The box of a permission question: a line for y, n, a, s or e (yes, no, always, always and save, edit), a full
-    answer, or no and a reason; Enter submits. An invalid answer stays in the line, and allows nothing.
+    answer, or no and a reason; Enter submits, and Escape on an empty line means no. An invalid answer stays in the line, and
+    allows nothing.
     """
 
     def __init__(self, question: UserQuestion) -> None:
@@ -94,7 +95,7 @@ class PermissionBox:
 
 class ChoiceBox:
     """A list to choose from with arrows or numbers and Enter; if several answers are allowed, the space bar marks them.
-    Typed text is a custom answer if the question accepts one.
+    Typed text is a custom answer if the question accepts one. Escape dismisses the question.
     """
 
     def __init__(self, question: UserQuestion) -> None:

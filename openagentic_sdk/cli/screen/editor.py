@@ -24,7 +24,7 @@ def no_completions(word: str, is_first: bool) -> Sequence[str]:
 
 
 class LineEditor:
-    """The text being typed. `press` returns the whole text when it is submitted, otherwise None."""
+    """An editor of the text being typed. `press` returns the whole text when it is submitted, otherwise None."""
 
     def __init__(self, *, history: Sequence[str] = (), complete: Complete = no_completions) -> None:
         self.text = ""

@@ -141,7 +141,7 @@ class Markdown:
         return out + self._words(text, "") if text else out
 
     def _begin(self) -> tuple[str, int]:
-        """Begin a line; return the mark of an item or quote, otherwise the indent, and the number of characters it replaces."""
+        """Begin a line; return the mark of an item or quote, otherwise the indent, and how many characters it replaces."""
         self._begun, line = True, self._line
         if quote := _QUOTE.match(line):
             bar = "▌ " * quote[1].count(">")

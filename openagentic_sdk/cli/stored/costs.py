@@ -118,7 +118,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
 
 
 def _share(costs: Costs, total: Costs) -> float | None:
-    """The share of all costs, or of all tokens if no price is known; None if there are neither costs nor tokens."""
+    """The share of all known costs, or of all tokens if these costs are 0; None if there are no tokens either."""
     part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
     if not whole:
         part, whole = costs.tokens, total.tokens
