@@ -167,7 +167,9 @@ class ResultsOfWorkflows(unittest.IsolatedAsyncioTestCase):
             return values[0]  # type: ignore[no-any-return]
 
         options = OpenAgenticOptions(session_store=MemorySessionStore())
-        with self.assertRaisesRegex(RunFailedError, "number returned a value that does not fit its annotation: .*not 'x'"):
+        with self.assertRaisesRegex(
+            RunFailedError, "number returned a value that does not fit its annotation: .*not 'x'"
+        ):
             await number.run(options=options, session="n")
         values[0] = 5
         self.assertEqual((await number.run(options=options, session="n")).output, 5)
