@@ -140,7 +140,7 @@ class RoomMissingError(OptionsError, ImportError):
 
 
 class SuiteError(OptionsError):
-    """An invalid suite of evals: `field` is the wrong field, on `line` of the file `source`, if known."""
+    """An invalid suite of evals: `field` is the wrong field, on `line` of `source`, if known."""
 
     def __init__(self, message: str, *, field: str = "", source: str = "", line: int | None = None) -> None:
         where = f"{source}:{line}" if source and line else source
@@ -239,7 +239,7 @@ class QuestionOpenError(SessionError):
 
 
 class SessionHeldError(SessionError):
-    """A session that must not be deleted or erased from: it is on hold (`until` is None), or retained until that epoch time."""
+    """A session that must not be deleted or erased from: it is on hold, or retained until `until` (epoch seconds, or None)."""
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"

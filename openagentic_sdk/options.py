@@ -485,7 +485,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
 
 def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
     """Return the options with the provider that the model's name includes (`openai:gpt-4o`), here and in each subagent
-    without a provider. Raises `OptionsError` if it cannot be created.
+    without a provider. Raises `OptionsError` if a provider cannot be created.
     """
     located_agents = {
         name: agent

@@ -63,7 +63,7 @@ _BOXES = {"completed": "☑", "in_progress": "▶"}
 
 @mutable
 class _LiveCall:
-    """A running call: its number for `/show`, the file's text `before` a Write or Edit, and its subagents' activity so far."""
+    """A running call: its number for `/show`, a file's text `before` Write or Edit, and its subagents' activity so far."""
 
     number: int
     use: ToolUse
