@@ -51,7 +51,9 @@ _FIRST_WORD = regex(r"(?:\w+=\S+\s+)*([\w./+-]+)(?:\s|$)")
 
 @frozen
 class ProjectReport:
-    """The findings, by kind. `project` is read as if it were trusted, `is_trusted` is true if it is."""
+    """The findings, by kind. `project` is read as if it were trusted; `is_trusted` and `reason` state whether it is, and
+    why.
+    """
 
     project: OpenedProject
     is_trusted: bool

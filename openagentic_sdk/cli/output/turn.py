@@ -47,8 +47,9 @@ class JsonPrinter:
 
 
 class ResultPrinter:
-    """A printer that prints once, at the end of the run: the result as a JSON object, while `others` receives every event;
-    without `others`, only the final answer, or the error.
+    """A printer that prints once, at the end of the run: the final answer, or the error.
+
+    With `others`, a printer to which every event is passed on, it prints the whole result as a JSON object instead.
     """
 
     def __init__(self, others: Printer | None) -> None:

@@ -27,7 +27,7 @@ KINDS = ("prompt", "model", "allow", "deny", "without")
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the action to the command line."""
+    """Add `bisect` to the command line."""
     bisect = actions.add(
         "bisect",
         _bisect,

@@ -30,7 +30,7 @@ from .stores import ID_HELP, Progress, add_id, find_session, open_session_store,
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the actions to the command line."""
+    """Add the actions of this module, from `answer` to `delete`, to the command line."""
     answer = actions.add("answer", _answer, "store the answer to a session's open question, for its next run")
     add_id(answer)
     add_answer(answer)

@@ -37,7 +37,7 @@ _MAX_VALUE_CHARS = 200
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the actions to the command line."""
+    """Add `diff`, `explain`, `why`, `cost`, `context` and `tail` to the command line."""
     diff = actions.add(
         "diff",
         _diff,

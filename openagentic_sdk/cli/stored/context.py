@@ -15,7 +15,7 @@ from .stores import NEWEST, add_id, find_session
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the action to the command line."""
+    """Add `context` to the command line."""
     context = actions.add(
         "context", _context, "show how full the context window is, with what, and what a compaction would drop"
     )

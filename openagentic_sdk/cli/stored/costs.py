@@ -33,7 +33,7 @@ from .stores import ID_HELP, NEWEST, find_session, moment
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the action to the command line."""
+    """Add `cost` to the command line."""
     cost = actions.add(
         "cost",
         _cost,

@@ -29,7 +29,7 @@ MAX_SHOWN_BYTES = 1 << 20
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the actions to the command line."""
+    """Add `rewind` to the command line."""
     rewind = actions.add("rewind", _rewind, "undo the newest turns, and with --files also their changes to files")
     rewind.epilog = (
         "Changes by Write and Edit can be undone, and changes by Bash under --bash-effects commit; other calls that may "

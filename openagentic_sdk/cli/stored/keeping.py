@@ -35,7 +35,7 @@ _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the actions to the command line."""
+    """Add `erase`, `hold`, `retain` and `purge` to the command line."""
     erasing = actions.add(
         "erase", _erase, "erase fields from a session and its related sessions, and keep the proof of the rest"
     )
