@@ -239,7 +239,7 @@ class QuestionOpenError(SessionError):
 
 
 class SessionHeldError(SessionError):
-    """A session that must not be deleted or erased from: it is on hold, or retained until `until` (epoch seconds, or None)."""
+    """A session on hold, or retained until `until` (epoch seconds; None on hold): it must not be deleted or erased from."""
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
         why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"

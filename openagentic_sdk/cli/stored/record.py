@@ -89,7 +89,7 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
     trust = Trust(Seal(), args.allowed_signers, args.timestamp_ca, shlex.split(args.witness or ""))
     for path in (args.allowed_signers, args.timestamp_ca):
         if path and not Path(path).is_file():
-            raise OptionsError(f"there is no file {path}")
+            raise OptionsError(f"{path} is not a file: name one that exists")
     receipts = [_receipt(path) for path in args.receipt]
     from_file: Mapping[str, Sequence[Event]] = {}
     if not args.all and Path(args.id).is_file():
