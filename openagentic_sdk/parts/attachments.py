@@ -29,12 +29,12 @@ _MAX_TEXT_BYTES = 256 << 10
 
 
 class Attachments(Part):
-    """Moves content that is neither text nor JSON into the session's blobs, and from there into model requests."""
+    """A part that stores images, documents and audio as blobs of the session, and inserts them into model requests."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Store the parts of a prompt and remove them from it. The content of a text file is appended as text.
+        """Replace a prompt's parts with attachments that name a stored blob or a URL; append a text file's content as text.
 
-        Raises `OptionsError` for a file that may not or cannot be sent.
+        Raises `OptionsError` for a file that must not or cannot be sent.
         """
         cwd, *roots = self.run.view.fold(UntrustedFold).place
         number = 0
@@ -57,7 +57,10 @@ class Attachments(Part):
             prompt.attachments.append({"type": part.type, "media_type": part.media_type, **name_field, **blob_fields})
 
     async def _read_file(self, part: MediaPart, path: str, number: int) -> MediaPart | str:
-        """Read the file that a part names if the gate allows it; return a text file as text for the prompt."""
+        """Read the file that a part names; return the part with its data, or a text file's content to append to the prompt.
+
+        Raises `OptionsError` if the gate denies it, or if the file cannot be read or is too large.
+        """
         run = self.run
         use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
         approval = await ask_gate(run, run.agent.gate, use, "read", parks=False)
@@ -85,7 +88,7 @@ class Attachments(Part):
         return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Return the messages with the base64 data of each part that names a blob; a note replaces a blob that is gone."""
+        """Return the messages with the base64 data of each part that names a blob; a note replaces an unreadable blob."""
         has_parts = any(isinstance(message.get("content"), list) for message in messages)
         if not has_parts:
             return messages
@@ -112,7 +115,10 @@ class Attachments(Part):
             return {"type": "text", "text": f"[{part['type']} {name} was here and is no longer stored]"}
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Store the images, documents and audio of a result as blobs; return the result with digests in their place."""
+        """Store the images, documents and audio of a result as blobs; return the result with their digests.
+
+        A note replaces content that the model's endpoint does not accept; the content itself stays stored.
+        """
         output, attachments = result.output, [await self._beside_the_log(part) for part in result.attachments]
         if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
             output = self._as_accepted(await self._beside_the_log(output))
@@ -125,7 +131,7 @@ class Attachments(Part):
         return replace(result, output=output, attachments=attachments)
 
     def _as_accepted(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part if the endpoint accepts it, else a note in its place; the content stays stored."""
+        """The part if the endpoint accepts it, else the part with type `other` and a note."""
         kind, media_type = str(part.get("type")), str(part.get("media_type"))
         is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
         if kind == "other" or (is_sound_of_use and takes(self.run.agent.provider, kind)):
@@ -134,7 +140,7 @@ class Attachments(Part):
         return {**part, "type": "other", "note": note}
 
     async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store a part's `data` as a blob; return the part with size and digest, or unchanged if it is not base64."""
+        """Store a part's `data` as a blob; return the part with size and digest, or unchanged if `data` is not base64."""
         fields = dict(part)
         try:
             data = base64.b64decode(fields.pop("data"), validate=True)

@@ -63,11 +63,11 @@ _PAGE_ROWS = 200
 class Budget:
     """The budget of a session and all its subagents, or of all sessions that a limit of `window` covers.
 
-    None means no limit. `cost_usd` becomes None permanently after a call without a known price. `is_estimated` is true if
-    some of `tokens` were not counted by the endpoint; `coming_bytes` is the current size of the unfinished answers.
-    `shared` are the daily and hourly budgets that the session's spending also counts against; they have a `name` and list
-    the models without a price. `ended` is the reason why a subagent of this turn ended with "budget", possibly in an earlier
-    process; the budget is then exhausted for all.
+    A maximum of None means no limit. `cost_usd` becomes None permanently after a call without a known price. `is_estimated`
+    is true if some of `tokens` were not counted by the endpoint; `coming_bytes` is the current size of the unfinished
+    answers. `shared` holds the daily and hourly budgets that the session's spending also counts against; each has a `name`,
+    and lists the models without a price in `unpriced`. `ended` is set if a subagent of this turn ended with "budget",
+    possibly in an earlier process; the budget is then exhausted, for that reason, for the session and all its subagents.
     """
 
     max_tokens: int | None = None
@@ -83,7 +83,10 @@ class Budget:
     ended: str | None = None
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
-        """Charge one call's usage; the estimate is used if the endpoint reports no usage."""
+        """Charge one call to this budget and to `shared`; `estimated_tokens` is used if the endpoint reports no tokens.
+
+        A `cost_usd` of None makes the cost of all these budgets unknown.
+        """
         # A log or a provider from elsewhere may report anything, but must not lower the sums.
         normal = normalize_usage(usage)
         tokens = 0 if normal is None else normal["input_tokens"] + normal["output_tokens"]
@@ -132,7 +135,7 @@ _ByteLimit = tuple[Callable[[], float], str]
 
 
 class Budgets(Part):
-    """The budget of a run, shared with its subagents.
+    """A part that enforces the budget of a run, which its subagents share.
 
     `shared` returns the daily and hourly budgets that apply to a session id at a time in epoch seconds; it blocks.
     """
@@ -153,7 +156,7 @@ class Budgets(Part):
         return {Budgets: self}
 
     async def complaint(self) -> str | None:
-        """The reason why no further model call may be made, or None."""
+        """Read the shared budgets again; return the reason why no further model call may be made, or None."""
         if self._shared is not None:
             run = self.run
             self._budget.shared = await off_loop(True, self._shared, run.session_id, run.agent.clock.now())
@@ -168,7 +171,7 @@ class Budgets(Part):
                     self.exhaust(None)
 
     def exhaust(self, why: str | None) -> None:
-        """Mark the budget as exhausted, because a subagent of the continuing turn ended for that reason."""
+        """Mark the budget as exhausted because a subagent of the current turn ended with "budget"; `why` is its message."""
         self._budget.ended = why or "the budget was spent inside a subagent"
 
     async def before_step(self) -> None:
@@ -212,7 +215,7 @@ class Budgets(Part):
         self._budget.charge(response.usage, 0.0 if is_lost else response.cost_usd, estimated)
 
     def _open_limits(self) -> list[_ByteLimit]:
-        """The limits for the answer that is about to begin."""
+        """The byte limits for the answer that is about to begin."""
         run = self.run
         budgets = (self._budget, *self._budget.shared)
         has_dollars = any(budget.max_cost_usd is not None and budget.cost_usd is not None for budget in budgets)
@@ -225,7 +228,7 @@ class Budgets(Part):
 
 
 def _limits_of(budget: Budget, price: float | None) -> list[_ByteLimit]:
-    """The limits of one budget; `price` is in USD per million output tokens, None if unknown."""
+    """The byte limits that one budget sets for an answer; `price` is in USD per million output tokens, None if unknown."""
     limits: list[_ByteLimit] = []
 
     def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
@@ -274,9 +277,10 @@ _WILDCARD = regex(r"[*?]|\[!?\]?[^\]]*\]")
 
 @frozen
 class LimitLeft:
-    """The remainder of one limit. `name` is the tag or tenant, or the entry's pattern if nothing has been spent yet.
+    """The remainder of the limits of one entry for one tag or tenant, or for all sessions (`name` is then empty).
 
-    A number is `None` if the entry has no such limit; `left_usd` is also None after a call of one of the `unpriced` models,
+    If `name` is the entry's pattern, it represents the names that have spent nothing. A number is None if the entry has no
+    such limit, or if another entry overrides it; `left_usd` is also None after a call of one of the `unpriced` models,
     because without a price the limit allows no further calls. `until` is the end of the window, in epoch seconds.
     """
 
@@ -294,7 +298,7 @@ class LimitLeft:
 
 @frozen
 class SharedLimits:
-    """The limits of a file, in file order."""
+    """The entries of a limits file; those with the same scope and window are in file order."""
 
     path: str
     entries: tuple[LimitEntry, ...]
@@ -313,7 +317,10 @@ class SharedLimits:
         )
 
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
-        """The remainder of each limit, for each name that has spent anything, else for the entry. Reads summaries."""
+        """The remainder of each limit: for each entry's own pattern, and for each name that has spent anything.
+
+        Reads summaries, and raises whatever the store raises.
+        """
         spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
         spending_keys = sorted((scope, name, window) for window, scope, name in spending.sums)
@@ -369,7 +376,7 @@ def _remainder(window: Window, scope: CostScope, name: str, entry: LimitEntry, b
 
 
 def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
-    """The summaries of all sessions, including subagents, that were written to at `moment` (epoch seconds) or later."""
+    """The summaries of all readable sessions, including subagents, written to at `moment` (epoch seconds) or later."""
     rows: list[SessionSummary] = []
     while True:
         page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(rows))
@@ -380,9 +387,9 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
 
 
 def read_limits(path: Path) -> SharedLimits | None:
-    """Read a limits file; return None if it does not exist.
+    """Read a limits file; return None if it does not exist or sets no limits.
 
-    Raises `OptionsError` for a file that cannot be read or parsed: a damaged file must not remove the limits.
+    Raises `OptionsError` for a file that cannot be read or is invalid: a damaged file must not remove the limits.
     """
     try:
         data = read_toml(path)

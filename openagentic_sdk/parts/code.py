@@ -36,7 +36,7 @@ class _RunInside(Run):
 
 
 class CodeCalls(Part, InnerCalls):
-    """Provides `InnerCalls` to the tools of a run."""
+    """A part that offers `InnerCalls`, by which the code that a tool runs can call the run's other tools."""
 
     def services(self) -> Mapping[type, object]:
         return {InnerCalls: self}
@@ -46,8 +46,7 @@ class CodeCalls(Part, InnerCalls):
 
 
 class _RecordedCallsInside:
-    """The calls that the code of one call makes: each is recorded, approved and answered like any other, but nested in it.
-
+    """The calls made by the code of one call: each is recorded, approved and answered like any other, but nested in it.
     Parallel tools run concurrently, the others one at a time. A call is refused if its question is not answered at once,
     because the code's state cannot be parked in a log. Tools that change the model's conversation are not callable.
     """
@@ -116,6 +115,7 @@ class _RecordedCallsInside:
 
     @asynccontextmanager
     async def _turn(self, *, beside_others: bool) -> AsyncIterator[None]:
+        # A call that must run alone holds the entrance while it runs, so that calls made after it wait for it.
         async with self._entrance:
             if not beside_others:
                 await self._empty.wait()

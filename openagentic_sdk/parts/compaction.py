@@ -54,7 +54,7 @@ _SUMMARY_REQUEST_BYTES = 200_000
 
 
 class Compaction(Part):
-    """Keeps a session's requests below `limits`. `provider` writes the summaries; None uses the agent's own."""
+    """A part that keeps a session's requests below `limits`. `provider` writes the summaries; None uses the agent's own."""
 
     def __init__(self, run: Run, limits: ContextLimits, provider: Provider | None = None) -> None:
         super().__init__(run)
@@ -86,9 +86,9 @@ class Compaction(Part):
         self._asked_bytes = size
 
     async def compact(self, trigger: str) -> bool:
-        """Clear old outputs or, if that is not enough, replace the older part of the conversation with a summary.
+        """Replace the older part of the conversation with a summary; if `trigger` is "auto", try to clear old outputs first.
 
-        Returns False if nothing could be removed or a hook blocked it.
+        Returns False if nothing could be removed or a hook blocked it. Raises `RunStopped` if a hook stopped the run.
         """
         if trigger != "manual":
             await self.run.context.update()
@@ -135,7 +135,7 @@ class Compaction(Part):
             raise self.run.hooks.stopped_by
 
     async def _clear(self, plan: ClearingPlan, bytes_per_token: float) -> None:
-        """Store old outputs as blobs, and replace them with a note in what the model reads."""
+        """Store old outputs as blobs, and replace them with notes in the model's view of the conversation."""
         results: dict[str, Any] = {}
         for output in plan.outputs:
             data = output.text.encode("utf-8", "surrogatepass")
@@ -145,19 +145,19 @@ class Compaction(Part):
         await self.run.record(ContextCleared(results, "auto", before, after))
 
     def _overhead_bytes(self) -> int:
-        """The size of what each request contains besides messages: the system prompt and tool definitions."""
+        """The size of the system prompt and the tool definitions, which every request contains; 0 before the first one."""
         context = self.run.view.context
         return 0 if context is None else len(context.system_prompt) + len(canonical_json(list(context.tools)))
 
     def _bytes_per_token(self) -> float:
-        """The bytes per token of the last request, whose size was measured when it was sent."""
+        """The bytes per token, corrected by the size and the reported tokens of the last request if both are known."""
         tokens = self.run.view.last_request_tokens
         if tokens is None or self._asked_bytes is None:
             return BYTES_PER_TOKEN
         return corrected_bytes_per_token(self._asked_bytes, tokens)
 
     async def _ask_for_summary(self, plan: CompactionPlan, trigger: str) -> str | None:
-        """Ask the model for a summary; return None if it fails.
+        """Ask the model for a summary; if the request fails, record a notice and return None.
 
         The request is appended to the conversation itself, which the vendor has cached. If that would be too long, or the
         model answers with a call, a second request contains a transcript of the part that will be removed.
@@ -217,9 +217,9 @@ async def ask_beside(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> ModelOutput:
-    """Ask a model a question outside the conversation; request and answer are recorded in the log.
+    """Ask a model a question outside the conversation; the request and the answer are recorded in the log.
 
-    `provider` None uses the run's own.
+    `provider` None uses the run's own. Raises what the provider raises, and `RunStopped` if the budget or the time runs out.
     """
     await run.record(request)
     began = run.agent.clock.monotonic()
@@ -242,7 +242,10 @@ async def ask_beside(
 
 
 async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bool:
-    """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` if the budget is exhausted."""
+    """Compact a session that no run uses; return whether anything was removed.
+
+    Raises what `open_run` raises, and `BudgetError` if the budget or the time runs out.
+    """
     silent = EventChannel[Event]()
     silent.close()
     run = await open_run(agent, request, silent)
@@ -261,7 +264,10 @@ async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bo
 async def _recorded(
     run: Run, events: AsyncGenerator[StreamEvent, None], room: AnswerRoom
 ) -> AsyncGenerator[StreamEvent, None]:
-    """Yield the events while time and budget last; record a retry that changes how later requests are written."""
+    """Yield the events, and record retries that change how later requests are written.
+
+    Raises `RunStopped` when the time or the budget runs out.
+    """
     async with aclosing(events):
         async for event in events:
             await asyncio.sleep(0)  # an endless stream must not block the event loop

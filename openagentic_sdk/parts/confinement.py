@@ -21,7 +21,7 @@ _SHELL = "Bash"
 
 
 class Confinement(Part):
-    """Runs the commands of a run in a sandbox. Without it, they run as their tool is configured, without file rules."""
+    """A part that runs a run's commands in a sandbox. Without it, they run as their tool is set up, without file rules."""
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         super().__init__(run)
@@ -31,7 +31,7 @@ class Confinement(Part):
         return {CommandRules: self._rules}
 
     async def before_step(self) -> None:
-        """Set aside files that background shells, which have ended since, created in protected places."""
+        """Set aside the files that background shells, now ended, created in protected places."""
         if self._rules.before_step is not None:
             await run_in_thread(self._rules.before_step)
 
@@ -49,7 +49,7 @@ class Confinement(Part):
 
 
 class _RulesOfRun(CommandRules):
-    """The rules of the gate that decides on a run's next call."""
+    """The file rules for a run's commands, from the gate that is in force when a command starts."""
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         self._run = run

@@ -45,7 +45,7 @@ def final_answer_prompt(answer: FinalAnswer) -> str:
 def ask_for_final_answer(
     provider: Provider, schema: OutputSchema, form: OutputForm, repair_turns: int
 ) -> tuple[Provider, FinalAnswer]:
-    """Choose the form of the final answer: the endpoint's response format if it has one, else a final tool.
+    """Choose the form of the final answer: "auto" is the endpoint's response format if it has one, else a final tool.
 
     Returns the provider to use and the requirements. Raises `OptionsError` if the provider does not support `form`.
     """
@@ -55,7 +55,7 @@ def ask_for_final_answer(
     if formatted_provider is not None:
         return formatted_provider, FinalAnswer(schema, "response_format", repair_turns)
     if form == "response_format":
-        raise OptionsError(f"{provider.name} has no response format: use output_form 'tool' or 'text'")
+        raise OptionsError(f"{provider.name} does not support response formats: use output_form 'tool' or 'text'")
     return provider, FinalAnswer(schema, "tool", repair_turns)
 
 
@@ -82,7 +82,7 @@ class FinalAnswerTool(Tool):
 
 
 class Repairs:
-    """Counts the rejected answers of a run, whatever the reason, up to a limit."""
+    """The number of a run's answers that were rejected, whatever the reason, with its limit `most`."""
 
     def __init__(self, run: Run, most: int) -> None:
         self._run, self._most, self.count = run, most, 0
@@ -96,7 +96,7 @@ class Repairs:
         self.count += 1
 
     async def send_back(self, prompt: str, verdict: str, reason: str) -> None:
-        """Count an answer and tell the model to repair it. Raises `StructuredOutputError` above the limit."""
+        """Count a rejected answer, and send `prompt` to have it repaired. Raises `StructuredOutputError` above the limit."""
         self.count_one(verdict, reason)
         await self._run.record(UserMessage(prompt, origin="repair"))
 
@@ -105,7 +105,7 @@ _MISFIT = "does not fit output_schema"
 
 
 class StructuredOutput(Part):
-    """Enforces a run's output schema: reads the answer, and rejects one that does not match."""
+    """A part that enforces a run's output schema: it reads the answer, and rejects one that does not match."""
 
     def __init__(self, run: Run, answer: FinalAnswer) -> None:
         super().__init__(run)
@@ -148,8 +148,7 @@ class StructuredOutput(Part):
         return dumps_json(self._value) if is_given else None
 
     async def may_end(self, reply: Reply) -> bool:
-        """Read the answer from the model's last text, and reject one that does not match.
-
+        """Read the answer from the model's last text; if it does not match, tell the model to repair it and return False.
         Raises `StructuredOutputError` if the repair turns are used up.
         """
         if reply.calls:  # the answer was given by a call, and matches

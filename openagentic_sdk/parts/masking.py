@@ -43,7 +43,7 @@ _EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
 class Masking(Part):
-    """Masks secrets in what a run stores, shows and sends; `redact` masks one text."""
+    """A part that masks secrets in whatever a run stores, shows and sends; `redact` masks one text."""
 
     def __init__(self, run: Run, redact: Redact) -> None:
         super().__init__(run)
@@ -191,7 +191,7 @@ def mask_value(value: Any, redact: Redact) -> Any:
 
 
 def shown(event: E, redact: Redact | None = None) -> E:
-    """The event in the form to show or export: the input of a call, which is stored verbatim, is masked too.
+    """The event in the form to show or export: a call's input and an edited answer, stored verbatim, are masked too.
 
     `redact` None masks the secrets of this process's environment, and tokens with a recognisable form.
     """

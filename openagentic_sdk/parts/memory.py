@@ -13,7 +13,10 @@ from ..kernel.part import Part
 
 
 class Memories(Part):
-    """Provides the overview of notes from earlier sessions. `read` blocks and may raise `StorageError`."""
+    """A part that shows the model an overview of the notes from earlier sessions.
+
+    `read` returns the overview, "" if there are no notes; it blocks, and may raise `StorageError`.
+    """
 
     def __init__(self, run: Run, read: Callable[[], str]) -> None:
         super().__init__(run)

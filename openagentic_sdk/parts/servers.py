@@ -59,10 +59,10 @@ class ToolServers(Protocol):
 
 
 class ServerTools(Part):
-    """The servers of a run: started with it, queried between its steps, released at its end.
+    """A part that uses servers during a run: they are held from its beginning to its end, and queried before each step.
 
     `offers` filters tool names to those that the agent may use. `instructions` are the servers' instructions in the system
-    prompt; those of a server that connects later are sent as a message.
+    prompt, None before the first step; those of a server that connects later are sent as a message.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class ServerTools(Part):
 
     async def before_step(self) -> None:
         await self._servers.ready()
-        # All at once: a list that changes while an event is stored must not be offered before its own event is.
+        # Read before anything is awaited: a list that changes while these events are stored must not be offered before the
+        # event of that change is stored.
         changes = self._servers.changes(self._known_changes)
         tools, instructions = (*self._own, *self._served()), tuple(self._servers.instructions())
         await self.run.record(*[event for event in changes if event != self._last_recorded(event.name)])
@@ -204,7 +205,7 @@ class ServerTools(Part):
         return self._served_before[1]
 
     def _last_recorded(self, name: str) -> McpServerChanged | None:
-        """The last recorded event of a server without its envelope, to avoid recording the same state again."""
+        """The last recorded event of a server without its envelope, to compare states; None if there is none."""
         events = (e for e in reversed(self.run.view.events) if isinstance(e, McpServerChanged) and e.name == name)
         last = next(events, None)
         bare: dict[str, Any] = {"seq": None, "ts": None, "mac": None, "parent_tool_use_id": None, "agent_name": None}
@@ -221,7 +222,7 @@ class ServerTools(Part):
 
 
 def servers_of(openers: Iterable[PartOpener]) -> ToolServers | None:
-    """The servers among an agent's parts, None if it has none."""
+    """The servers among the parts of an agent; None if it has none."""
     plans = (opener for opener in openers if isinstance(opener, partial) and opener.func is ServerTools)
     return next((plan.keywords["servers"] for plan in plans), None)
 

@@ -1,6 +1,6 @@
 """A final answer that matches a schema: how to request it in each form, and how to read the answer.
 
-Pure. There are three forms, best first: the endpoint's own response format, a call of a final tool, and text that contains
+No I/O. There are three forms, best first: the endpoint's own response format, a call of a final tool, and text that contains
 JSON. The value is checked against the schema in every form, because endpoints do not always keep to it.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FINAL_ANSWER = "final_answer"
 
-# Each start may be decoded up to the end of the text, so their number limits the time.
+# Decoding may run from each opening bracket to the end of the text, so a limit on their number is a limit on the time.
 _MAX_STARTS = 1000
 _WRAPPED = "value"
 # The keywords that every endpoint accepts in strict mode: OpenAI (developers.openai.com/api/docs/guides/structured-outputs,
@@ -43,7 +43,7 @@ _UNIONS = ("anyOf", "oneOf", "allOf")
 
 @frozen
 class OutputSchema:
-    """The schema of the answer, always that of an object: a value of another type is wrapped in `{"value": ...}`.
+    """The schema of the answer, always for an object: a value of any other type is wrapped in `{"value": ...}`.
 
     `kind` is the Python type that it was derived from, if any: values that this type rejects are also sent back to the
     model.
@@ -62,7 +62,7 @@ class OutputSchema:
         return {"type": "json_schema", "json_schema": inner}
 
     def tool(self) -> ToolSpec:
-        """The tool whose call is the answer, for endpoints that support tools but no response format."""
+        """The definition of the tool whose call is the answer, for endpoints that support tools but no response format."""
         description = "Give the final answer of this task. Call it once, when everything else is done."
         function = {"name": FINAL_ANSWER, "description": description, "parameters": dict(self.schema)}
         return {"type": "function", "function": function}
@@ -75,7 +75,7 @@ class OutputSchema:
         )
 
     def read_text(self, text: str) -> Any:
-        """Read the value from text: the whole text, or the JSON in it. Raises `ToolInputError` with the problem."""
+        """Read the value from a text: all of it, or the last JSON value in it. Raises `ToolInputError` with the problem."""
         return self.read_value(_json_in(text, self.is_wrapped))
 
     def read_value(self, value: Any) -> Any:
@@ -117,7 +117,7 @@ class OutputSchema:
             return schema.check(bare, "the answer")
 
     def repair_prompt(self, error: ToolInputError) -> str:
-        """The message to the model if its answer did not match."""
+        """The message that tells the model what is wrong with its answer."""
         return f"Your final answer cannot be used: {error}. Give it again, corrected, as one JSON value of the schema."
 
 
@@ -150,7 +150,7 @@ def read_output_schema(spec: Any) -> OutputSchema:
 
 
 def _moved(part: Any) -> Any:
-    """The schema with its internal references adjusted for its place inside the wrapper; its definitions stay at the top."""
+    """The schema with its internal references adjusted for its place inside the wrapper, except those to its definitions."""
     if isinstance(part, list | tuple):
         return [_moved(item) for item in part]
     if not isinstance(part, Mapping):
@@ -212,7 +212,10 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strict_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """A reference to the whole schema or to one of its definitions: strict mode allows no other keyword beside it."""
+    """Return a reference to the whole schema or one of its definitions alone: strict mode allows no keyword beside it.
+
+    Raises `_NoStrictFormError` for any other reference, and for one beside keywords that cannot be dropped.
+    """
     reference = str(schema["$ref"])
     is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
     if schema.keys() - {"$ref", "title", "description"} or not (is_known and _target(reference, root)):
@@ -221,7 +224,7 @@ def _strict_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dic
 
 
 def _closed_object(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of an object whose properties are already strict."""
+    """The strict keywords of an object whose properties are already strict. Raises `_NoStrictFormError` if it is open."""
     properties, required = schema.get("properties") or {}, as_list(schema.get("required"))
     # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
     is_open = schema.get("additionalProperties", not properties) is not False
@@ -304,7 +307,7 @@ def _target(reference: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _json_in(text: str, any_kind: bool) -> Any:
-    """The whole text as JSON, else the last complete object (or list) in it."""
+    """Decode the text as JSON, else the last complete object in it (or list, if `any_kind`). Raises `ToolInputError`."""
     try:
         return DECODER.decode(text.strip())
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Run a subagent: a separate session, linked in both directions, whose last text is all that the parent receives.
+"""Run subagents: each has its own session, linked with its parent's in both directions, and returns only a final answer.
 
 The parent's log names the session of a subagent before the subagent begins, and records its end before its call has a
 result. If the process dies in between, the next run of the parent finds the start without the end, and continues the
-subagent from the end of its own log: nothing that is in a log happens twice.
+subagent from the end of its own log: nothing that is in a log is done twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class UnfinishedSubagent:
 
 
 class SubagentRuns(Part, Subagents):
-    """The subagents of one run, which share its budget, deadline, hooks and permissions.
+    """A part that runs the subagents of one run, which share its budget, deadline, hooks and permissions.
 
     `child` builds a subagent's agent from its name and its starter's agent, and raises `ToolError` for an unknown name. A
     subagent that waits for a person makes its parent wait too. Subagents of earlier runs continue, in their own sessions,
@@ -92,9 +92,10 @@ class SubagentRuns(Part, Subagents):
         return {Subagents: self}
 
     async def settle(self, prompt_follows: bool) -> None:
-        """Find and continue the subagents of earlier runs.
+        """Find the subagents that earlier runs left unfinished, and continue those that ran in the background.
 
-        All are charged before the first continues, because together they may have exhausted the budget.
+        The others continue when their calls run again. All are charged before the first continues, because together they
+        may have exhausted the budget.
         """
         view = self.run.view
         open_ids = {record.use.tool_use_id for record in view.open_calls()}
@@ -152,7 +153,7 @@ class SubagentRuns(Part, Subagents):
         return question.details.get("child_session_id") in self.run.view.fold(SubagentsFold).open
 
     async def end(self, ending: RunStopped) -> RunStopped:
-        """End the subagents whose calls have ended, except those in the background that continue with the run."""
+        """End the subagents whose calls have ended, except those that wait for a person or continue in the background."""
         run = self.run
         asking = {question.details.get("child_session_id") for question in run.view.open_questions()}
         goes_on = ending.reason == "waiting" or self._is_suspended()
@@ -195,9 +196,9 @@ class SubagentRuns(Part, Subagents):
     async def _find(
         self, started: SubagentStarted, finished: SubagentFinished | None, *, is_open: bool, prompt_follows: bool
     ) -> UnfinishedSubagent | None:
-        """Return the subagent of an earlier run if its call or task continues with it; otherwise record its end.
+        """Return the subagent of an earlier run if its call or task continues; otherwise record its end and return None.
 
-        If a prompt follows and it has open questions, copy them to the parent's log instead.
+        If a prompt follows and the subagent has open questions, copy them to the parent's log and return None.
         """
         run, store = self.run, self.run.agent.store
         if not run.view.is_ours(started):  # a foreign log may name any session as its child: do not touch it
@@ -230,7 +231,7 @@ class SubagentRuns(Part, Subagents):
         return UnfinishedSubagent(started, view, ended, finished is not None)
 
     def _check(self, started: SubagentStarted) -> None:
-        """Raise `ToolError` if Task now refuses this name, since its call could not reach the subagent."""
+        """Raise `ToolError` if the Task tool no longer accepts this name, because its call could not reach the subagent."""
         tools, record = self.run.agent.tools, self.run.view.calls.get(started.tool_use_id)
         name = "" if record is None else record.use.name
         if name in tools and isinstance(tools.get(name), TaskTool):
@@ -239,7 +240,10 @@ class SubagentRuns(Part, Subagents):
     async def _go_on(
         self, subagent: UnfinishedSubagent, events: Sequence[Event], build: BuildSubagent
     ) -> SubagentResult:
-        """Resume a subagent where it stopped, or begin it if the process died before its prompt was stored."""
+        """Resume a subagent where it stopped, or begin it if the process died before its prompt was stored.
+
+        Raises `UnknownOutcomeError` if its session can no longer be opened, or if it is nested too deeply.
+        """
         started, notes = subagent.started, list[UserMessage]()
         if not _has_begun(subagent.view):
             payload = {"agent_name": started.name, "prompt": started.prompt}
@@ -265,7 +269,10 @@ class SubagentRuns(Part, Subagents):
             return await opened()
 
     async def _find_empty(self, tool_use_id: str) -> str | None:
-        """Find the session that an earlier attempt of this call created before it died, unnamed in the parent's log."""
+        """Find the empty session that an earlier attempt of this call created; None if there is none.
+
+        The process died before the parent's log named that session.
+        """
         run, store = self.run, self.run.agent.store
         record = run.view.calls.get(tool_use_id)
         is_again = record is not None and (record.attempts > 1 or tool_use_id in self._unbegun)
@@ -283,7 +290,7 @@ class SubagentRuns(Part, Subagents):
         return session_id
 
     async def _fetch(self, started: SubagentStarted) -> SubagentResult:
-        """Return the result of a background subagent that finished before the process died and was not fetched."""
+        """Return the result of a background subagent that ended in an earlier process and whose result was not fetched."""
         store = self.run.agent.store
         view: SessionView = await off_loop(may_block(store), _child_view, self.run, started)
         ended = _end_of(view, _interrupted(started))
@@ -327,7 +334,7 @@ class SubagentRuns(Part, Subagents):
         await self.run.record(await self._ended(started))
 
     async def _ended(self, started: SubagentStarted) -> SubagentFinished:
-        """Close the log of a subagent that nobody continues, and charge what only that log records as spent."""
+        """Close the log of a subagent that nobody continues, charge its spending; return its end for the parent's log."""
         run = self.run
         end = partial(end_abandoned, also_parked=True)
         finished: SubagentFinished = await off_loop(True, end, run.agent.store, started, run.agent.seal)
@@ -401,7 +408,7 @@ class SubagentRuns(Part, Subagents):
             await close_run(child)
         if result.stop_reason == "waiting":
             await self._park(child, started.tool_use_id)
-            raise RunStopped("waiting", result.error_message or "a subagent waits for an answer")
+            raise RunStopped("waiting", result.error_message or "a subagent is waiting for an answer")
         if self._is_suspended() and result.stop_reason in _GOES_ON:
             raise RunStopped(result.stop_reason, result.error_message or "")
         return await self._finish(started, child.view, result)
@@ -409,7 +416,7 @@ class SubagentRuns(Part, Subagents):
     async def _finish(
         self, started: SubagentStarted, view: SessionView, result: Result, *, is_recorded: bool = False
     ) -> SubagentResult:
-        """Record the end of a subagent as in its own log; return the result for its starter."""
+        """Record a subagent's answers and end in the parent's log, and run the hooks; return the result for its caller."""
         run, tool_use_id = self.run, started.tool_use_id
         for question in run.view.open_questions():
             if question.tool_use_id == tool_use_id:
@@ -463,7 +470,7 @@ _READ = (SubagentsFold, UntrustedFold)
 
 
 def _child_view(run: Run, started: SubagentStarted) -> SessionView:
-    """The session of a subagent. Raises `SessionError` if it is missing or belongs to another session."""
+    """Load the session of a subagent. Raises `SessionError` if it is missing or belongs to another session."""
     store, session_id = run.agent.store, started.child_session_id
     parent_id = store.read_metadata(session_id)["metadata"].get("parent_session_id", run.session_id)
     if parent_id != run.session_id:
@@ -472,7 +479,7 @@ def _child_view(run: Run, started: SubagentStarted) -> SessionView:
 
 
 def _end_of(view: SessionView, finished: SubagentFinished | None) -> Result | None:
-    """The result of a subagent, None if it continues. Raises `SessionError` for an end that another installation wrote."""
+    """The result of a subagent; None if it continues. Raises `SessionError` for an end that another installation wrote."""
     for event in reversed(view.events):
         if isinstance(event, Result) and (finished is not None or event.stop_reason not in _GOES_ON):
             if not view.is_ours(event):
@@ -534,7 +541,7 @@ def _task_id(record: CallRecord | None) -> str | None:
 
 
 def _hook_events(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
-    """Yield the hook events of this point for the latest request of this call."""
+    """Yield the hook events of this point since the call was last requested."""
     record = view.calls.get(tool_use_id)
     request_seq = 0 if record is None else record.use.seq or 0
     for event in view.events:
@@ -543,7 +550,7 @@ def _hook_events(view: SessionView, point: str, tool_use_id: str) -> Iterator[Ho
 
 
 def _notes(added: str | None) -> list[UserMessage]:
-    """The message that hooks add directly after a subagent's prompt."""
+    """The message with the hooks' context directly after a subagent's prompt; empty if they added none."""
     return [UserMessage(added, origin="hook")] if added else []
 
 

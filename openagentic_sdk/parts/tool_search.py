@@ -1,8 +1,8 @@
 """Send some tool definitions to the model only after it has searched for them.
 
 If all definitions would take up too much of the model's context window, or are too many for a request, the tools of servers
-and of the caller are announced by name only, and ToolSearch finds them. They can be called in any case: announcing a tool
-does not grant permission.
+and of the caller are announced by name only, and ToolSearch finds them. Whether a tool may be called does not depend on
+whether its definition was sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..sessions.rebuild import Conversation
 from ..sessions.request import canonical_json
 from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 
-# Fewer tools than the first are not worth a search; several endpoints refuse more than the second
+# Fewer than `_LEAST_DEFERRED` tools are not worth a search; several endpoints refuse more than `_MOST_TOLD`
 # (`providers.definitions.table`).
 _LEAST_DEFERRED = 10
 _MOST_TOLD = 128
@@ -41,9 +41,9 @@ _MAX_LISTED_CHARS = 2000
 
 
 class DeferredTools(Part):
-    """Decides which definitions the model receives and which it must search for.
+    """A part that decides which tool definitions the model receives and which it must search for.
 
-    `limit_bytes` is the size of all definitions together above which it must search.
+    It must search if all definitions together exceed `limit_bytes`.
     """
 
     def __init__(self, run: Run, limit_bytes: int) -> None:
@@ -99,7 +99,10 @@ class DeferredTools(Part):
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 
     def _registry(self, tools: Sequence[BareTool]) -> ToolRegistry:
-        """A registry of all tools, with the definitions that were sent before and as many others as fit."""
+        """A registry of all tools, with the definitions to send. Sets `_hidden` to the names of the tools to search for.
+
+        If definitions are deferred, only those always sent, sent before or found are sent, and ToolSearch's.
+        """
         run = self.run
         context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
         earlier_specs = {} if context is None else {tool_name(spec): spec for spec in context.tools}
@@ -153,7 +156,7 @@ def _are_same(one: Sequence[BareTool], other: Sequence[BareTool]) -> bool:
 
 
 def _overview(names: Iterable[str]) -> str:
-    """A description of what can be found: the number of tools per server, with as many names as fit."""
+    """The text that lists the hidden tools: their number for each of up to 50 servers, with as many names as fit."""
     groups: dict[str, list[str]] = {}
     for name in names:
         server, _, short = name.removeprefix("mcp__").partition("__") if name.startswith("mcp__") else ("", "", name)

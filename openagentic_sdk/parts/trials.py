@@ -45,15 +45,15 @@ from ..tools.shell.file_policy import FilePolicy
 from ..tools.shell.sandboxed import named_channel
 from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, is_cached, shown_diff
 
-# The maximum number of trials of one command: one is repeated if a file that it replaces has changed meanwhile, or if the
-# run ended.
+# The maximum number of trials of one command: a trial is repeated if a file that it would replace has changed meanwhile, or
+# if the run ended during it.
 _MOST_TRIALS = 3
 _MOST_NAMED = 20
 _SHELL = "Bash"
 
 
 class Trials(Part):
-    """Decides commands by their effects on a copy. Without it, each command that no rule decides requires approval."""
+    """A part that decides commands by their effects on a copy. Without it, those that no rule decides are asked about."""
 
     def __init__(self, run: Run, limits: TrialLimits | None = None) -> None:
         super().__init__(run)
@@ -274,7 +274,10 @@ class _TriedCall(BareTool):
         return _TrialVerdict("ask", "it changes files of the workspace")
 
     async def _decided(self, judged: _TrialVerdict, tried: TriedCommand) -> ApprovalResult:
-        """The decision about the effects of a trial, with the digests of the content that they replace."""
+        """Decide whether to keep the effects of a trial, asking a person if the verdict is `ask`.
+
+        The decision includes digests of the content that the effects replace.
+        """
         call = self._call
         changes = [(each.path, each.before, each.after) for each in tried.changes]
         # The digest includes the effects, so that an answer applies to exactly these.
@@ -318,7 +321,7 @@ class _TriedCall(BareTool):
 
 
 def _path_list(changes: Sequence[Change], kind: str | None = None) -> list[str]:
-    """The first changed paths, and the number of the others."""
+    """Up to `_MOST_NAMED` changed paths, and the number of the others; `kind` None includes all kinds of change."""
     paths = [f"{change.path}{'/' * change.is_folder}" for change in changes if kind in (None, change.kind)]
     paths = [visible(path) for path in paths]
     return [*paths[:_MOST_NAMED], f"and {len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else paths

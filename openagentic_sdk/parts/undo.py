@@ -23,7 +23,7 @@ _MAX_KEPT_FILES = 500
 
 
 class KeptFiles(Part, FileCopies):
-    """Keeps the content that each file had before this run first changed it."""
+    """A part that keeps the content that each file had before this run first changed it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -40,7 +40,10 @@ class KeptFiles(Part, FileCopies):
         return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
-        """Store each file that this run is about to change for the first time, and record a `file.kept` event for it."""
+        """Store each file that this run is about to change for the first time, and record a `file.kept` event for it.
+
+        Blocks until the event loop has recorded them, so it must be called in another thread.
+        """
         new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
         if new:
             events = [self._kept_event(ctx, path, number) for number, path in enumerate(new)]

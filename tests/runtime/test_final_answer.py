@@ -80,7 +80,7 @@ class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await run(prompt="numbers", options=options)).structured_output, [1, 2])
 
     async def test_a_form_that_the_endpoint_lacks_is_refused_at_once(self):
-        with self.assertRaisesRegex(OptionsError, "has no response format"):
+        with self.assertRaisesRegex(OptionsError, "does not support response formats"):
             await self.answer([], output_form="response_format")
 
 
