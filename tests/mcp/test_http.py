@@ -339,7 +339,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual({tool.name for tool in seat.tools}, {f"mcp__tea__t{number}" for number in range(16)})
         self.assertIn("more than 16,777,216 characters", seat.event.left_out[0]["reason"])
         for answer, words, error in (
-            (long_error, "refused: y{2000} ", McpError),
+            (long_error, "returned an error: y{2000} ", McpError),
             (questions, "asks 31 questions at once, and the limit is 30", UnknownOutcomeError),
         ):
             tool = await self.tool(self.serve(Script(MODERN, tools_call=answer)))

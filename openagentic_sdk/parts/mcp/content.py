@@ -1,7 +1,7 @@
 """Convert a server's content to what a model reads: text, with images, audio and documents attached.
 
 The text is untrusted, so invisible characters are removed. Links are not fetched. Content that cannot be shown is described
-in one line, and non-text parts are recorded in the log unchanged.
+in one line; parts of unknown types, and structured content beside text, are also stored unchanged, up to `MAX_KEPT_BYTES`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Content:
 
     @property
     def sendable(self) -> list[dict[str, Any]]:
-        """The attachments that can be sent to a model."""
+        """The attachments that can be sent to a model, without those of type `other`."""
         return [part for part in self.attachments if part["type"] != "other"]
 
     def add(self, part: Any) -> None:
@@ -69,7 +69,7 @@ class Content:
             self.texts.append(f"[content of the type {clean_text(str(kind), 60)!r}, which cannot be shown]")
 
     def add_resource(self, resource: Mapping[str, Any]) -> None:
-        """Add the contents of a resource: text or bytes."""
+        """Add the contents of a resource: its text, else its bytes."""
         uri = clean_text(as_text(resource.get("uri")), 500)
         if isinstance(resource.get("text"), str):
             self.texts.append(

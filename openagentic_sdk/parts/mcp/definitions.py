@@ -43,7 +43,7 @@ PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annota
 
 @frozen
 class ToolDefinition:
-    """A server's tool as described to a model. `name` is its name at the server, `shown` its name for the model.
+    """A server's tool as described to a model. `name` is the server's name for it, `shown` the name that the model uses.
 
     `raw` is the definition as the server sent it, and `sha256` its `tool_digest`.
     """
@@ -138,7 +138,7 @@ def shown_name(server: str, tool: str) -> str:
 
 
 def hashed_name(server: str, tool: str) -> str:
-    """A unique name: truncated, and ending with the first 8 hex digits of the SHA-256 of the full server and tool names."""
+    """A name cut to fit, ending with the first 8 hex digits of the SHA-256 of the full server and tool names."""
     digest = hashlib.sha256(f"{server}__{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_plain_name(server, tool)[: MAX_NAME_CHARS - 9]}_{digest}"
 
@@ -206,7 +206,7 @@ def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _SchemaReader:
-    """Reads the schemas in one input schema. A keyword that has no effect is read as None and omitted.
+    """A reader of the schemas in one input schema. A keyword that has no effect is read as None and omitted.
 
     `one`, `some` and `named_schemas` read the keywords whose value is a schema, a list of schemas, or a mapping of names to
     schemas; `_KEYWORDS` maps each keyword to the method that reads it.
@@ -217,7 +217,7 @@ class _SchemaReader:
         self._left = MAX_SCHEMAS
 
     def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Read the root schema, or one below it."""
+        """Read the root schema, or one below it. Raises ValueError if there are too many, or if they nest too deeply."""
         self._left -= 1
         if self._depth > MAX_SCHEMA_DEPTH:
             raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")

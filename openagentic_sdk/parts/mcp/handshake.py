@@ -48,8 +48,8 @@ async def connect(
 ) -> McpSession:
     """Open a session with a server. If `era` is `legacy` (configured, or found before), the modern protocol is not tried.
 
-    `began` receives the session with a started program before it is open, so that the program's output can be shown
-    meanwhile. There is no time limit. Raises `McpError` after cleaning up.
+    `began` receives the session with a program before the program starts, so that its output can be shown meanwhile. There
+    is no time limit. Raises `McpError` after cleaning up.
     """
     if settings.kind != "stdio":
         session = McpSession(name, settings, roots)
@@ -70,7 +70,7 @@ async def connect(
 
 
 class _DiedOnProbe(Exception):
-    """The process ended after `server/discover`, as those of some legacy servers do."""
+    """Raised if the process ended after `server/discover`, as some legacy servers do."""
 
 
 async def _open_stdio(
@@ -139,7 +139,7 @@ async def _initialize_or(session: McpSession, discovering: asyncio.Task[bool]) -
 async def _discover(session: McpSession, version: str) -> bool:
     """Ask a server for its protocol versions; return False if the answer does not prove that it is modern.
 
-    Raises `McpError` for a server that lists versions but supports none of this client's.
+    Raises `McpError` for a server that lists versions but supports none of this client's, and if HTTP fails.
     """
     assert session.wire is not None
     if isinstance(session.wire, HttpWire):
@@ -242,7 +242,7 @@ async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> No
 
 
 async def again(session: McpSession) -> None:
-    """Initialize again with a legacy server that lost our session; it may have been replaced. Raises `McpError`."""
+    """Initialize again with a legacy server that lost our session; its tools may have changed. Raises `McpError`."""
     await _initialize(session)
     session.stale.add("tools")
     session.listen()

@@ -49,8 +49,7 @@ _copied: ContextVar[ParamHeaders | None] = ContextVar("mcp_param_headers", defau
 
 
 class HttpAuth(Protocol):
-    """Authenticates requests to a server.
-
+    """The authentication of requests to a server.
     `headers` is called before every request; `refused` is called with a 401 or 403 and its challenge, and returns whether
     to send the request again.
     """
@@ -61,7 +60,7 @@ class HttpAuth(Protocol):
 
 
 class HttpStatusError(McpError):
-    """The server answered with an error status, and not with a JSON-RPC error that belongs to the request."""
+    """Raised for an error status, unless the body contains a JSON-RPC error that belongs to the request."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
         # A server behind a gateway may have acted before the gateway gave up.
@@ -70,7 +69,7 @@ class HttpStatusError(McpError):
 
 
 class SessionGoneError(McpError):
-    """The server no longer has our session, and has not acted on the request."""
+    """Raised if the server no longer has our session; it has not acted on the request."""
 
 
 class HttpWire:
@@ -119,7 +118,7 @@ class HttpWire:
             _copied.reset(token)
 
     async def close(self) -> None:
-        """End the session, if there is one; errors from the server are ignored."""
+        """End the session, if there is one, and close the connections; errors from the server are ignored."""
         self.lost = self.lost or McpError(f"the connection to {self.name} was closed", server=self.name)
         if self._listening is not None:
             self._listening.cancel()
@@ -170,7 +169,10 @@ class HttpWire:
         return answer.status == 401 and not fresh and self._key is not None and self._key.is_renewable
 
     async def _send(self, line: bytes) -> None:
-        """POST one of our messages. For a request, returns when its answer has been passed to the peer."""
+        """POST one of our messages. For a request, return only when its answer has been passed to the peer.
+
+        Raises `McpError` for a request only: a notification or an answer that cannot be sent is dropped.
+        """
         message = json.loads(line)
         request_id, method = message.get("id"), message.get("method")
         is_request = method is not None and request_id is not None

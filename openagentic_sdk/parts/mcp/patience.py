@@ -86,7 +86,7 @@ class PendingRequest(Generic[T]):
 
 
 class Patience(Generic[T]):
-    """The pending requests of one connection."""
+    """The pending requests of one connection, and the timer that ends those that take too long."""
 
     def __init__(self) -> None:
         self.open: dict[int, PendingRequest[T]] = {}

@@ -46,7 +46,7 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 
 def versions_named(data: Any, member: str) -> list[str]:
-    """The versions listed in this member of what a server sent, without those that are not strings."""
+    """The versions listed in this member of a server's message, without items that are not strings."""
     return [version for version in as_list(as_mapping(data).get(member)) if isinstance(version, str)]
 
 
@@ -93,7 +93,7 @@ def _read_patiently(text: str) -> Any:
     return _PATIENT.decode(text)
 
 
-# The standard library's decoder in Python, except for strings.
+# The standard library's decoder in Python (strings are still decoded in C): unlike the C one, it lets other threads run.
 _PATIENT = json.JSONDecoder(
     parse_constant=lambda name: None,
     parse_float=lambda text: number if math.isfinite(number := float(text)) else None,

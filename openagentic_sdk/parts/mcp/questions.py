@@ -1,9 +1,9 @@
 """Convert a server's elicitation requests to questions for a person, and the answers to the server's form.
 
 A form is asked field by field. The text names the server that asks, which is untrusted. Only defaults that the server
-itself gives are filled in, no address is opened, and if no person can be asked the answer is to decline.
+itself gives are filled in, no address is opened, and if no person can be asked, the answer is `decline`.
 
-A parked question is found again by its words, also by a later version: do not reword them.
+A parked question is found again by its text, even by a later version: do not reword it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false",
 
 
 async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, resumes: Any = None) -> dict[str, Any]:
-    """Answer `elicitation/create`: `{"action", "content"?}`. `resumes` is stored with each question."""
+    """Answer a server's `elicitation/create` by asking a person: return `{"action", "content"?}`.
+
+    If `ask` is None, nobody can be asked. `resumes` is stored with each question, for a run that continues the call.
+    """
     if ask is None:
         return {"action": "decline"}
     intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
@@ -126,7 +129,7 @@ class _Field:
         self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
 
     def choices(self) -> tuple[str, ...]:
-        """The choices as shown to a person."""
+        """The choices as shown to a person, with `decline`; empty for a field that accepts any text or number."""
         if self.schema.get("type") == "boolean":
             return ("yes", "no", "decline")
         labels = tuple(clean_text(title or value, 200) for value, title in self._choices)
@@ -147,7 +150,7 @@ class _Field:
         return _SECRET.search(own.replace("_", " ")) is not None or _SECRET.search(intro) is not None
 
     def text(self) -> str:
-        """The question for this field."""
+        """The question for this field, with hints at what may be answered."""
         title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
         about = clean_text(as_text(self.schema.get("description")), 500)
         hints = [

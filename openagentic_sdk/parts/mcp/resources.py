@@ -1,4 +1,4 @@
-"""Resources and prompts of servers: tools to list and read, `@server:uri` in a prompt, and `/mcp__server__prompt`.
+"""Servers' resources and prompts: tools that list and read resources, `@server:uri` in a prompt, `/mcp__server__prompt`.
 
 Their content is untrusted text. Resources are fetched only through the server that lists them.
 """
@@ -147,8 +147,8 @@ async def expand_prompt(
 ) -> PromptExpansion | None:
     """Expand `/mcp__server__prompt arguments`, or the resources that a prompt names as `@server:uri`; None if neither.
 
-    A resource that `permits` rejects is not read. Raises `McpError` for a prompt that the server does not return; a
-    resource that cannot be read is mentioned in the text.
+    Up to `MAX_MENTIONS` resources are read, except those that `permits` rejects; one that cannot be read is mentioned in the
+    text. Raises `McpError` for a prompt that the server does not return.
     """
     called = re.match(_PROMPT, text, re.DOTALL)
     if called is not None and called[1] in servers:

@@ -43,8 +43,7 @@ _READ_AT_ONCE, _READ_AT_ONCE_SIZE = 8, 256 * 1024
 
 
 class ToolPins(Protocol):
-    """Holds a server's tools to the definitions that a person agreed to.
-
+    """The definitions of a server's tools that a person agreed to.
     `judge` returns those of a server's definitions that may be offered, and the names of the others with the reasons.
     """
 
@@ -97,7 +96,7 @@ class Seat:
         return self._session is not None and capability in self._session.capabilities
 
     def waiting_words(self) -> str:
-        """A description of what the start is waiting for; empty once the server has connected or failed."""
+        """A description of what the server's start is waiting for; empty unless it is being started."""
         if self._opening is None or self._opening.done():
             return ""
         wire = self._connecting and self._connecting.wire
@@ -120,7 +119,7 @@ class Seat:
         return self._opening
 
     async def ready(self) -> None:
-        """Wait for the server, no longer than its connect timeout; read its tools again if they have changed."""
+        """Wait for a starting server, no longer than its connect timeout; read a running server's tools if they changed."""
         opening, session = self._opening, self._session
         if opening is not None and not opening.done():
             await self._wait(opening)
@@ -147,7 +146,7 @@ class Seat:
         await asyncio.wait({task}, timeout=max(0.0, left_s))
 
     async def _list_again(self, session: McpSession) -> None:
-        """Read the tools again; after a failure, they are requested again at the next step."""
+        """Read the tools again; after a failure, keep the current ones and mark them to be read at the next step."""
         try:
             try:
                 await self._read_tools(session)
@@ -300,7 +299,9 @@ class Seat:
     def _with_headers(
         self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]
     ) -> list[ToolDefinition]:
-        """Return the definitions whose headers can be sent, and store the headers for calls. Only modern HTTP has them."""
+        """Return the definitions whose headers can be sent, and store the headers for calls. Add the others to `problems`.
+        Only modern servers over HTTP use these headers.
+        """
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)
@@ -390,7 +391,7 @@ class Seat:
         return await make(await self.session())
 
     async def _may_ask_again(self, session: McpSession, error: McpError, hooks: RequestHooks, effect: Effect) -> bool:
-        """Prepare for repeating the request; return whether that is useful and permitted."""
+        """Prepare to repeat a request that failed with this error; return whether that is useful and permitted."""
         if isinstance(error, SessionGoneError):
             await again(session)
             return True
@@ -412,5 +413,5 @@ class Seat:
         return await self._twice(lambda session: session.call(method, params, request_hooks), request_hooks, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:
-        """Request a list from the server, which may be incomplete. Raises `McpError`."""
+        """Request a list from the server; return its entries, possibly not all of them. Raises `McpError`."""
         return (await (await self.session()).list_all(method, member))[0]

@@ -115,14 +115,16 @@ class McpServer:
     counts as a sign of life), `call_timeout_s` the longest call. `era` is the protocol, `modern` (since 2026-07-28) or
     `legacy`; None detects it.
 
-    `allow` and `deny` name the server's tools, with `*` for any characters: those in `deny` are not offered, and with
-    `allow` no others are. `effects` maps tool names to the effect that the *user* declares: `read` and `idempotent` calls
-    may be repeated if the server dies during a call; the server's own claims do not count. `labels` does the same for the
-    rules on labels; for a tool that it omits, the tool's annotations are used. With `pin`, the tools of a server given in
-    code are held to the definitions of its first use; those of configured servers always are. By default (None), a call of
-    a tool whose definition changed during the session needs a person's approval once; with False, rules cover whatever the
-    server makes of its tools. `source` names the origin of the entry, for messages; no message repeats `env`, `headers`, a
-    token, or the additional `secrets`.
+    `allow` and `deny` are patterns (`*`, `?`, `[a-z]`) for the server's tools: those that match `deny` are not offered, nor,
+    unless `allow` is None, are those that do not match `allow`. `effects` maps tool names to the effect that the *user*
+    declares: `read` and `idempotent` calls may be repeated if the server dies during a call; the server's own claims do not
+    count. `labels` maps tool names to the labels that the user declares; for any other tool, labels are derived from its
+    annotations.
+
+    With `pin=True`, the default of entries in files, only tools whose definitions a person agreed to are offered (at first
+    use, all). With None, a call of a tool whose definition changed during the session needs a person's approval once; with
+    False, rules and approvals cover changed definitions, too. `source` names the origin of the entry, for messages; no
+    message repeats `env`, `headers`, a token, or the additional `secrets`.
     """
 
     command: Annotated[str, _PROGRAM] | None = None
@@ -164,7 +166,7 @@ class McpServer:
 
     @property
     def launcher(self) -> str:
-        """The program that may have to install the server first; empty if none exists."""
+        """The name of the command if it is one that may first have to install the server, such as npx; else empty."""
         program = os.path.basename(self.command or "").partition(".")[0]
         return program if program in _LAUNCHERS else ""
 
@@ -210,9 +212,9 @@ _TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http
 def read_server_entry(name: str, entry: Any, *, source: str = "options", in_milliseconds: bool = False) -> McpServer:
     """Read an entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
 
-    Times are in seconds, except `timeout` with `in_milliseconds`, for files that Claude Code reads in that unit. Without
-    `type`, it is stdio, or http if there is a `url` and no `command`. Raises an `OptionsError` that names the server, even
-    for an unknown key, since it may be a limit.
+    Times are in seconds, except `timeout` with `in_milliseconds`, for files that Claude Code reads in that unit. The default
+    of `type` is stdio, or http if there is a `url` and no `command`. Raises an `OptionsError` that names the server, even
+    for an unknown key, because it could be meant as a limit.
     """
     try:
         if not isinstance(entry, Mapping):
@@ -237,7 +239,7 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
 
 
 def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
-    """The limit of a call in seconds. Raises `OptionsError` if it seems to be in the other unit."""
+    """Convert the time limit of a call to seconds. Raises `OptionsError` if it seems to be in the other unit."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     if in_milliseconds and value < _LEAST_MILLISECONDS:
@@ -263,7 +265,10 @@ def _check_texts(key: str, value: Any) -> None:
 
 
 def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
-    """Mask secrets from a server's configuration, and all variables except absolute paths, in a text that it sent."""
+    """Mask, in a text that a server sent, its secrets and the values of its variables, except those that begin with `/`.
+
+    `more` maps names to further values to mask.
+    """
     values = {**settings.env, **settings.secrets, **(more or {})}
     maskable = {name: value for name, value in values.items() if not value.startswith("/")}
     return Redactor({**maskable, **secrets_in(settings)})(text)
@@ -272,7 +277,8 @@ def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None 
 def secrets_in(settings: McpServer) -> dict[str, str]:
     """The secrets in a server's configuration, each with a name.
 
-    Every header value is one, whole and without a first word such as `Bearer`; so are variables whose name suggests one.
+    These are the token, the client secret, the variables whose name suggests a secret, and every header value, both whole
+    and without what precedes its last word (such as `Bearer`).
     """
     secrets = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
     for name, value in settings.headers.items():

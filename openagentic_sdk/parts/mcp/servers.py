@@ -24,9 +24,9 @@ AuthFor = Callable[[str, McpServer], "HttpAuth | None"]
 class Servers:
     """All servers of one agent and its subagents, for one event loop.
 
-    `roots` are the folders that servers may be told about. `auth_for` returns the login for a server, `pins_for` the tools
-    that were agreed to. `pending` maps servers that wait for consent to the reason: they are not started. Each user calls
-    `hold`; the last `release` closes the servers.
+    `roots` are the folders that servers may be told about (default: `cwd`). `auth_for` returns the login for a server,
+    `pins_for` the tools that were agreed to. `pending` maps servers that are not started, such as those that wait for
+    consent, to the reason. Each user calls `hold`; the last `release` closes the servers.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Servers:
         return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
-        """One event for each server that changed since `seen`, which is updated; if it is empty, also for those pending."""
+        """One event for each server that changed since `seen`, which is updated; if `seen` is empty, also for pending ones."""
         news = [] if seen else list(self._pending)
         news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
         seen.update({seat.name: seat.changes for seat in self._seats.values()})
         return news
 
     def held_definition(self, tool: str) -> tuple[str, str] | None:
-        """The server of a tool and the digest of its definition; None unless it is a server's tool whose `pin` is None."""
+        """The server of a tool and the digest of its definition; None if no server whose `pin` is None offers this tool."""
         for seat in self._seats.values():
             for each in seat.tools:
                 if each.name == tool and isinstance(each, RemoteTool) and seat.settings.pin is None:

@@ -63,13 +63,13 @@ _NOT_HERE = regex(
 _LISTEN_AGAIN = Backoff(1.0, 30.0, factor=5.0)
 _ASK_AGAIN = Backoff(0.1, 0.25)
 
-# The request whose answer contained a message, if the transport associates the two.
+# The request in whose answer the current message arrived: known over HTTP, not over a pipe.
 _current: ContextVar[PendingRequest[RequestHooks] | None] = ContextVar("mcp_request", default=None)
 
 
 @frozen
 class InputRound:
-    """A call that a modern server answered with questions: the state to send back, the questions, and the round."""
+    """A call that a modern server answered with questions: the state to send back, the questions, and the round's number."""
 
     state: Any
     requests: Mapping[str, Any]
@@ -116,7 +116,7 @@ class McpSession:
         )
 
     def on_lost(self, error: McpError) -> None:
-        """Fail all pending requests after the connection broke; they may have taken effect."""
+        """Fail all pending requests after the connection broke, as ones that may have taken effect; call `when_lost`."""
         if self.wire is not None:
             self.wire.peer.fail(lambda: McpError(str(error), server=self.name, stderr=error.stderr, in_flight=True))
         self.when_lost()
@@ -163,7 +163,7 @@ class McpSession:
             words = str(error)[:MAX_ERROR_CHARS]
             message = without_hidden(mask_secrets(self.settings, words))[:2000]
             raise McpError(
-                f"the server {self.name} refused: {message} ({error.code}){self._other_era(error.code, words)}",
+                f"the server {self.name} returned an error: {message} ({error.code}){self._other_era(error.code, words)}",
                 server=self.name,
                 code=error.code,
                 data=error.data,
@@ -175,7 +175,7 @@ class McpSession:
         return result
 
     def _other_era(self, code: int, words: str) -> str:
-        """A hint at the other era if the error means that something is unavailable in this one."""
+        """A hint at the other era if the error suggests that something is unavailable in this one; else empty."""
         if code != METHOD_NOT_FOUND and not _NOT_HERE.search(words):
             return ""
         other = "legacy" if self.is_modern else "modern"
@@ -290,7 +290,7 @@ class McpSession:
             self.wire.take_stray(reason, line)
 
     def listen(self) -> None:
-        """Listen for list changes: on a legacy HTTP server's stream or, if a modern server offers it, by a long request."""
+        """Listen for list changes: on a legacy HTTP server's stream or, if a modern server offers it, by an open request."""
         wire = self.wire
         subscriptions = {
             f"{kind}ListChanged": True
@@ -304,7 +304,7 @@ class McpSession:
             self._listening = asyncio.create_task(self._listen(wire, params), name=f"mcp changes {self.name}")
 
     async def _listen(self, wire: ServerWire, params: Mapping[str, Any]) -> None:
-        """Keep the request open; if the server ends it, repeat it a few times."""
+        """Keep a request for list changes open; if the server ends it, repeat it twice, and stop at an error."""
         for pause_s in islice(_LISTEN_AGAIN.waits(), 3):
             try:
                 await wire.peer.request("subscriptions/listen", params)
@@ -315,9 +315,9 @@ class McpSession:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_all(self, method: str, member: str) -> tuple[list[Any], str]:
-        """Request a paginated list; return up to `MAX_LISTED` entries, and why they are incomplete ("" if they are not).
+        """Request a paginated list; return up to `MAX_LISTED` entries, and why they are incomplete ("" if complete).
 
-        An empty cursor is a valid one. Raises `McpError` if the first page fails.
+        Raises `McpError` if the first page fails.
         """
         entries: list[Any] = []
         cursors: set[str] = set()
@@ -340,7 +340,7 @@ class McpSession:
             if len(entries) > MAX_LISTED:
                 return entries[:MAX_LISTED], f"{method} returned more than {MAX_LISTED} entries: the rest is omitted"
             cursor = result.get("nextCursor")
-            if not isinstance(cursor, str):
+            if not isinstance(cursor, str):  # an empty string is a valid cursor
                 return entries, ""
             if cursor in cursors:
                 return entries, f"{method} does not end: it returned the cursor {cursor!r:.60} twice"
@@ -365,7 +365,7 @@ class McpSession:
 
 
 def _fitting(entries: Sequence[Any], room: int) -> tuple[Sequence[Any], int]:
-    """The first entries that fit into `room` (`size_within`), and the room that they leave."""
+    """The first entries that fit into `room` (as measured by `size_within`), and the room that they leave."""
     for count, entry in enumerate(entries):
         size = size_within(entry, room)
         if size is None:

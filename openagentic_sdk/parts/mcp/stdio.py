@@ -31,7 +31,7 @@ MAX_STRAYS = 10_000
 _READ_BYTES = 64 * 1024
 # How long a server may take to end after its input is closed, and after TERM; then it is killed.
 EXIT_S, TERM_S = 2.0, 2.0
-# The wait between the end of its output and the report that the process has ended.
+# How long to wait, after the end of a server's output, for the report that its process has ended, which gives the reason.
 _NEWS_S = 0.5
 _LIST = ord("[")
 _LINES_AT_ONCE = 200
@@ -41,7 +41,7 @@ _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", 
 
 
 def server_environment(settings: McpServer, project_dir: str, host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a server: the variables of `host` (None: this process) that are passed on, and its own `env`.
+    """The environment of a server: variables passed on from `host` (None: this process), CLAUDE_PROJECT_DIR, and its `env`.
 
     Exported shell functions (`() {...`) are never passed on.
     """
@@ -160,7 +160,7 @@ class StdioWire:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _read_output(self) -> bool:
-        """Read a chunk of the server's output; return whether there was one."""
+        """Read a chunk of the server's output and handle its lines; return whether there was one."""
         data = self._read("out")
         if data:
             self._waiting.extend(self._lines.feed(data))
@@ -313,7 +313,10 @@ def _is_json(line: bytes) -> bool:
 
 
 def _find_program(settings: McpServer, cwd: str, path: str) -> tuple[str, str | None]:
-    """The server's folder, and its program: a path relative to it, or found in an absolute folder of PATH (else None)."""
+    """The folder to start a server in, and its program: a path below that folder, or found in an absolute folder of PATH.
+
+    The program is None if PATH does not contain it. A path may also be absolute, or begin with `~`.
+    """
     folder, command = os.path.join(cwd, os.path.expanduser(settings.cwd or "")), str(settings.command)
     if os.sep in command:
         return folder, os.path.join(folder, os.path.expanduser(command))

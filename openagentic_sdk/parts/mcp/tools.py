@@ -1,4 +1,4 @@
-"""Present servers' tools as our own: the model's calls, the gate's questions and the results."""
+"""Present servers' tools as our own: pass calls and progress between a run and a server, and ask the server's questions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RemoteTool(Tool):
         self._seat = seat
 
     def unchecked(self) -> dict[str, list[str]]:
-        """The schema's constraints that are not checked here, as a field of the log; the server may check them."""
+        """The schema's constraints that are not checked here (the server may check them), as a field for the log, if any."""
         problems = compiled(self.input_schema).problems
         return {"unchecked": problems} if problems else {}
 
@@ -64,11 +64,10 @@ class RemoteTool(Tool):
         return await read_long_result(await self._seat.call_tool(self.definition, input, hooks_of(ctx), self.effect))
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """Continue a call that was parked because the server's question had to wait for a person.
-
+        """Continue a call that was parked because the server's question had to wait for a person; None for any other call.
         A modern server keeps no state between requests and has specified what to send again. A legacy one has forgotten the
-        call: it is repeated from its start, since the person who answered wanted it to continue. A tool whose definition
-        has changed since is not called, because nobody has agreed to the new one.
+        call: it is repeated from its start, since the person who answered wanted it to continue. If `pin` is None, a tool
+        whose definition has changed since is not called, because nobody has agreed to the new one.
         """
         events = ctx.services.get(SessionLog).events()
         called = definition_at(events, self.name, call.seq)
@@ -121,7 +120,7 @@ def _remote_labels(seat: ToolServer, definition: ToolDefinition) -> ToolLabels:
     """The labels that the user declared for the tool, else labels from its annotations.
 
     Without a declaration, its arguments count as leaving the machine unless the server annotates it as read-only and
-    without access to anything outside. In either case, the server wrote its description.
+    without access to anything outside. In either case, `described_by` names the server, which wrote the description.
     """
     described_by = f"MCP: {seat.name}, in what it says of its tools"
     declared_labels = seat.settings.labels.get(definition.name)
@@ -155,7 +154,7 @@ def hooks_of(ctx: ToolContext) -> RequestHooks:
     async def ask(text: str, choices: tuple[str, ...], details: Mapping[str, Any]) -> str:
         nonlocal question_count, is_agreed
         if is_agreed and question_count and question_count % MAX_QUESTIONS == 0:
-            # A parked question is found again by its words, also by a later version.
+            # A parked question is found again by its text, even by a later version: do not reword it.
             about = f"A server has asked {question_count} questions in one call, and asks more. Let it go on?"
             is_agreed = await questions.ask(ctx, about, ("yes", "decline"), details) == "yes"
         question_count += 1

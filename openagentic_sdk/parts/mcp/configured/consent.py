@@ -52,7 +52,7 @@ def definition_of(entry: ServerEntry) -> dict[str, Any]:
 
 
 def describe(definition: Mapping[str, Any]) -> list[str]:
-    """A definition for the person who decides: one item per line, with invisible characters made visible."""
+    """Describe a definition to the person who decides: one item per line, with invisible characters made visible."""
     args = definition.get("args")
     words = [definition.get("command"), *(args if isinstance(args, list) else [args])]
     lines = [f"run: {' '.join(shlex.quote(str(word)) for word in words)}"] if definition.get("command") else []
@@ -70,13 +70,13 @@ def describe(definition: Mapping[str, Any]) -> list[str]:
 
 
 def changes(before: tuple[str, ...], now: list[str]) -> list[str]:
-    """The removed lines (`- `) and the added ones (`+ `)."""
+    """The lines of a description that were removed (`- `) and those that were added (`+ `)."""
     removed_lines = [f"- {line}" for line in before if line not in now]
     return [*removed_lines, *(f"+ {line}" for line in now if line not in before)]
 
 
 class Consents:
-    """The decisions in one file, by default `consent.json` in `~/.openagentic-sdk/mcp`."""
+    """The decisions in one file, by project folder and server name; `McpHome` uses `consent.json`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = KeptFile(path, "projects")
@@ -110,7 +110,7 @@ class Consents:
             projects[entry.root] = {**(decisions if isinstance(decisions, dict) else {}), entry.name: record}
 
     def forget(self, root: str, name: str) -> bool:
-        """Delete a decision; return False if none exists. Raises `StorageError`."""
+        """Delete a decision; return False if there is none. Raises `StorageError`."""
         with self._file.changing() as projects:
             decisions = projects.get(root)
             is_known = isinstance(decisions, dict) and decisions.pop(name, None) is not None

@@ -1,7 +1,7 @@
 """Expand environment variables in a server's entry: `${NAME}` and `${NAME:-default}`, and no other form.
 
 Claude Code expands the same forms in the same places, except `oauth`. A variable that is set to an empty value counts as
-set; a default is used verbatim. Unlike there, a variable that is not set is an error here, because a literal `${TOKEN}`
+set; a default is used verbatim. Unlike in Claude Code, a variable that is not set is an error, because a literal `${TOKEN}`
 would otherwise reach a service as a password and fail there without explanation.
 """
 

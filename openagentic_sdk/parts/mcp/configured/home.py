@@ -22,7 +22,7 @@ OWN_FILE = "servers.json"
 
 
 class McpHome:
-    """The files below `folder`; None means that the user has no home."""
+    """The user's files about servers, below `folder`; None means that the user has no home, so nothing is stored."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else os.fspath(folder)
@@ -38,7 +38,7 @@ class McpHome:
         return resolve(self.entries(project), project, self.consents, environ)
 
     def pins(self, root: str, name: str) -> Pins:
-        """The pinned tools of a server of one project, or of the user's own server if `root` is empty."""
+        """The pinned tools of a server of the project at `root`, of the user ("" as `root`), or in code ("code")."""
         return Pins(self._below("tools"), root, name)
 
     def logins(self, url: str) -> Logins:
@@ -46,7 +46,7 @@ class McpHome:
         return Logins(self._below("logins"), url)
 
     def oauth(self, name: str, server: McpServer, browser: Browser | None = None) -> OAuth | None:
-        """The login for a server; None for a local program, and for a server whose entry contains a token."""
+        """The login for a server; None if it has no URL, or if its entry contains a token or an Authorization header."""
         has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
         if server.url is None or has_token:
             return None

@@ -18,7 +18,10 @@ from .resolve import ConfiguredServers
 def secrets_of_servers(
     own_servers: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome
 ) -> dict[str, str]:
-    """Collect the secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
+    """Collect the secrets that the servers of a run receive, with a name for each, to mask them; see `secrets_in`.
+
+    The tokens of stored logins are included, if they can be read.
+    """
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(own_servers)}
     secrets = {
         f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()
@@ -49,7 +52,7 @@ def open_servers(
     projects = {one.entry.name: one.entry.root for one in configured_servers}
 
     def pins(name: str, server: McpServer) -> Pins | None:
-        """The pinned tools of a server; those of a server in code, if it asks for pins, are shared by all projects."""
+        """The pinned tools of a server, None without `pin`; those of a server in code are shared by all projects."""
         return home.pins("code" if name in mine else projects.get(name, ""), name) if server.pin else None
 
     return Servers(

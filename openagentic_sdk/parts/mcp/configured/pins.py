@@ -29,7 +29,7 @@ _MAX_KEPT_BYTES = 2 * 1024 * 1024
 
 @frozen
 class ToolChange:
-    """A tool that is new or changed since the agreement. `lines` are the difference, safe to display."""
+    """A tool that is new or changed since the agreement. `lines` is the difference, safe to display."""
 
     name: str
     is_new: bool
@@ -37,7 +37,7 @@ class ToolChange:
 
 
 class Pins:
-    """The tools of one server as agreed to. `folder` None means that nothing can be stored."""
+    """The tool definitions of one server that a person agreed to. `folder` None means that nothing can be stored."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, root: str, name: str) -> None:
         digest = hashlib.sha256(f"{root}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -87,7 +87,7 @@ class Pins:
         return changes
 
     def agree(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Agree to exactly these tools. Raises `StorageError` if that cannot be stored."""
+        """Store the agreement to exactly these tools, if there is a folder. Raises `StorageError`."""
         if self._file is None:
             return
         with self._file.changing() as pins:

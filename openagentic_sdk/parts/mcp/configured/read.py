@@ -42,7 +42,8 @@ class ServerEntry:
     """One entry: its `name`, its `scope`, the file that contains it, and its content.
 
     `root` is the real folder of its project, empty in the user scope and for a plugin that a person added; `plugin_root` is
-    the value of `${CLAUDE_PLUGIN_ROOT}`, `plugin_data` likewise. `hides` are the scopes of other entries with this name.
+    the value of `${CLAUDE_PLUGIN_ROOT}`, `plugin_data` that of `${CLAUDE_PLUGIN_DATA}`. `hides` are the scopes of other
+    entries with this name, which do not apply.
     """
 
     name: str
@@ -135,7 +136,7 @@ def plugin_server_name(plugin: str, server: str) -> str:
 
 
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
-    """Yield a plugin's servers: from its `.mcp.json`, its manifest, and the files that the manifest names."""
+    """Yield a plugin's servers: from its `.mcp.json` (unless `only_named`), its manifest, and the files that it names."""
     manifest = os.path.join(plugin.root, MANIFEST)
     inline_servers = plugin.manifest.get("mcpServers")
     inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}

@@ -30,7 +30,7 @@ OWN_KEYS = USER_KEYS | {"pin"}
 
 @frozen
 class Configured:
-    """An entry and its state: with a `server` if the state is `ready`, else with the `reason` in one sentence."""
+    """An entry and its state: with a `server` if the state is `ready`, else with the `reason`, a clause for messages."""
 
     entry: ServerEntry
     state: ServerState
@@ -47,7 +47,7 @@ class ConfiguredServers:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def ready(self) -> dict[str, McpServer]:
-        """The servers that may start."""
+        """The servers that may start, by name."""
         return {each.entry.name: each.server for each in self.found if each.server is not None}
 
     def waiting(self) -> dict[str, str]:

@@ -24,7 +24,8 @@ SCOPES = ("local", "user", "project")
 def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entry: Mapping[str, Any]) -> str:
     """Write an entry and return the file that contains it; adding one to a project includes agreeing to it.
 
-    Raises `OptionsError` for an unusable entry, for a name that exists in this scope, and if the file cannot be written.
+    Raises `OptionsError` for an unusable entry, for a name that exists in this scope, and if the file cannot be written;
+    raises `StorageError` if the agreement cannot be stored.
     """
     check_server_name(name)
     if not any(variables_in(value) for value in entry.values()):  # the values of variables are not known yet
@@ -57,9 +58,9 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
 
 
 def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -> bool:
-    """Remove an entry from a scope, with the agreement to it; return False if it does not exist.
+    """Remove an entry from a scope, with the agreement to it and its pinned tools; return False if it does not exist.
 
-    Raises `OptionsError` if the file cannot be written.
+    Raises `OptionsError` if the project's file cannot be written, and `StorageError` if one of the user's cannot.
     """
     root = os.path.realpath(project.root)
     if scope == "project":

@@ -48,7 +48,10 @@ class LoopbackBrowser:
 
     @contextlib.asynccontextmanager
     async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_LoopbackVisit]:
-        """Listen during the block: on `port` or, without one, on `wish` if free, else on any port. Raises `McpAuthError`."""
+        """Listen for the callback during the block: on `port` or, without one, on `wish` if it is free, else on any port.
+
+        Raises `McpAuthError` if no port can be opened.
+        """
         visit = _LoopbackVisit(self)
         server: asyncio.Server | None = None
         for place in (port,) if port is not None else (wish or 0, 0):
@@ -77,7 +80,7 @@ class _LoopbackVisit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Open the login; return the query of the browser's callback. Raises `McpAuthError` if it does not come in time."""
+        """Open the login page; return the query of the browser's callback. Raises `McpAuthError` after `wait_s`."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in to {urlsplit(url).netloc} in the browser that opens now, or at this address:")
         browser.tell(url)
@@ -112,7 +115,7 @@ class _LoopbackVisit:
             tell("that is not the final address of this login")
 
     def _arrived(self, target: str) -> bool:
-        """Accept a callback if it belongs to this login; return whether it does: anyone can send a request to this port."""
+        """Accept a callback only if it belongs to this login, since anyone can send a request; return whether it does."""
         try:
             parts = urlsplit(target)
             query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)

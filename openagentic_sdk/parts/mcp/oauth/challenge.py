@@ -15,7 +15,7 @@ _ESCAPED = regex(r"\\(.)")
 
 @frozen
 class Challenge:
-    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None for missing parameters."""
+    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1). A missing parameter is None."""
 
     resource_metadata: str | None = None
     scope: str | None = None
@@ -30,7 +30,7 @@ class Challenge:
 def read_challenge(header: str | None) -> Challenge:
     """Parse the first Bearer challenge of a header, whose value may be several headers joined with commas.
 
-    Invalid parts are skipped up to the next comma; of duplicate parameters, the first applies.
+    Without one, all parameters are None. Invalid parts are skipped up to the next comma; of duplicates, the first applies.
     """
     text, at = (header or "")[:MAX_HEADER_CHARS], 0
     parameters: dict[str, str] | None = None

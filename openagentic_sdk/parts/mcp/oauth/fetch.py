@@ -1,4 +1,4 @@
-"""Request the addresses that a server named, and no others: https, public, no cross-origin redirect, limited size and time.
+"""Send requests to URLs that a server named: only to public https addresses, with limits on redirects, size and time.
 
 The MCP server chooses these addresses, so each could point into this machine's network. The server's own origin was chosen
 by the person who configured it and is requested wherever it is; a server on this machine may name addresses on this
@@ -38,7 +38,7 @@ class OAuthReply:
 
 
 class OAuthRequests:
-    """Sends the OAuth requests for one MCP server."""
+    """The OAuth requests on behalf of one MCP server, each limited to `timeout_s` seconds."""
 
     def __init__(self, server_url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._server = read_address(server_url, "the server's url")
@@ -59,7 +59,7 @@ class OAuthRequests:
         return await self._ask(url, {"Content-Type": "application/json"}, body)
 
     def check(self, url: str, what: str) -> WebUrl:
-        """Return the address if a request or a person may be sent there. Raises `McpAuthError`."""
+        """Parse a URL, and return it if a request or a person may be sent there. Raises `McpAuthError` otherwise."""
         parsed = read_address(url, what)
         if parsed.scheme == "http" and not (self._is_local and _is_loopback(parsed)):
             raise McpAuthError(f"{what} is not https: {parsed.url}")

@@ -96,10 +96,11 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
     `state` and `iss` are checked before anything else is trusted or shown, because anyone could have sent the query. The
     issuer is compared exactly, as in RFC 9207, section 2.4:
 
-        the server announces `iss`    `iss` present     it must be the issuer's
-        announced                     missing           refused
-        not announced                 `iss` present     it must be the issuer's
-        not announced                 missing           accepted
+        metadata announces `iss`    callback has `iss`    result
+        yes                         yes                   accepted if it names the issuer
+        yes                         no                    refused
+        no                          yes                   accepted if it names the issuer
+        no                          no                    accepted
     """
     # A repeated parameter is invalid (RFC 6749, section 3.1), and two parsers could choose different values.
     answers = {name: values[0] for name, values in query.items() if len(values) == 1}
@@ -225,5 +226,5 @@ def refusal(
 
 
 def joined_scopes(*scopes: str | None) -> str:
-    """All scopes in order, without duplicates."""
+    """All scopes in order, without duplicates, separated by spaces."""
     return " ".join(dict.fromkeys(word for scope in scopes if scope for word in scope.split()))

@@ -1,4 +1,4 @@
-"""The login at one MCP server: send tokens, renew them before they expire, and replace them if the server refuses them.
+"""The login to one MCP server: send tokens, renew them before they expire, and replace them if the server refuses them.
 
 A run never opens a browser: without one, the error names the command that logs in. The reaction to each answer:
 
@@ -69,7 +69,7 @@ class Visit(Protocol):
     def redirect_uri(self) -> str: ...
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Open the URL; return the query of the browser's callback. Raises `McpAuthError` if it does not come."""
+        """Open the URL; return the query of the browser's callback. Raises `McpAuthError` if it does not arrive."""
         ...
 
 
@@ -174,7 +174,10 @@ class OAuth:
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
-        """Ask the person to log in, even if a login is stored; `scope` None requests the scopes that the server declares."""
+        """Ask the person to log in, even if a login is stored. Raises `McpAuthError`.
+
+        `scope` None requests the configured scopes, and those that the server names.
+        """
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)
             resource = await self._discover(read_challenge(reply.challenge))
@@ -313,7 +316,7 @@ class OAuth:
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
-        """Fetch the metadata of the configured issuer, else of one with a stored client, else of the first listed.
+        """Fetch the metadata of the configured issuer, else of one with a stored login, else of the first listed.
 
         A configured secret is sent only to a configured issuer, never to one that only the server names.
         """

@@ -47,13 +47,13 @@ class Logins:
         self._own: dict[str, Any] = {}
 
     def current(self) -> Login | None:
-        """Read the latest login, if there is one. Raises `StorageError`."""
+        """Read the latest login; None if there is none. Raises `StorageError`."""
         data = self._read()
         issuer = data.get("issuer")
         return self.at(issuer) if isinstance(issuer, str) else None
 
     def at(self, issuer: str) -> Login | None:
-        """Read the login at one issuer, if there is one. Raises `StorageError`."""
+        """Read the login at one issuer; None if there is none that can be used. Raises `StorageError`."""
         entry = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
         if not entry:
             return None
@@ -101,7 +101,10 @@ class Logins:
 
     @contextlib.asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Hold the lock on renewals, shared by all processes, during the block. Raises `McpAuthError` after waiting 60 s."""
+        """Hold the lock on renewals, shared by all processes, during the block. Raises `McpAuthError` after 60 s of waiting.
+
+        Where nothing can be stored, no lock is needed.
+        """
         if self._file is None:
             yield
             return

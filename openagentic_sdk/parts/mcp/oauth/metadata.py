@@ -1,4 +1,4 @@
-"""Find and validate the metadata that names a server's authorization server. Pure: no input or output.
+"""Find and validate the metadata that names a server's authorization server. Nothing is sent or read here.
 
 Protected resource metadata (RFC 9728) names the authorization server of an MCP server, whose own metadata (RFC 8414, or
 OpenID Connect Discovery) names its endpoints. Both documents are untrusted: they must describe exactly the requested
@@ -84,7 +84,7 @@ def canonical_resource(server_url: str) -> str:
 
 
 def resource_urls(server_url: str, metadata_url: str | None) -> list[str]:
-    """The possible URLs of the server's metadata: the one in its challenge, else below its path, else at its root."""
+    """The URLs to try for the server's metadata: the one in its challenge, then the one for its path, then for its root."""
     url = read_address(server_url, "the server's url")
     path = url.target.partition("?")[0].rstrip("/")
     places = [
@@ -116,7 +116,10 @@ def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
 
 
 def issuer_urls(issuer: str) -> list[str]:
-    """The possible URLs of an authorization server's metadata, in the order of the specification."""
+    """The URLs to try for an authorization server's metadata, in the order of the specification.
+
+    Raises `McpAuthError` for an issuer with a query or a fragment.
+    """
     url = read_address(issuer, "the authorization server")
     if "?" in url.target or "#" in issuer:
         raise McpAuthError(f"the authorization server {issuer!r:.200} must not have a query or a fragment")
