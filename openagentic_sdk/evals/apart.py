@@ -90,7 +90,7 @@ class Apart:
 
 
 class _EvalProcess:
-    """One process; used by one thread at a time, closed by any thread."""
+    """One process, started by the first question. One thread at a time may use it, and any thread may close it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,7 +119,7 @@ class _EvalProcess:
         return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} without a complete answer"}
 
     def _within(self, timeout_s: float, text: bytes) -> tuple[bytes, bool]:
-        """Send `text`; return the line read, and whether the process was killed because of a timeout."""
+        """Send `text`; return the line that the process answers (b"" if it ends), and whether the timeout killed it."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         is_late = threading.Event()
@@ -238,7 +238,7 @@ def _answer(question: Mapping[str, Any]) -> ApartAnswer:
 
 
 def _called(function: Callable[..., Any], events: list[Any]) -> ApartAnswer:
-    """Call a function with events; return its result as JSON."""
+    """Call a function with events; return its result, converted to JSON values, or its error."""
     try:
         value = function([event_from_dict(event, strict=False) for event in events])
         if inspect.iscoroutine(value):

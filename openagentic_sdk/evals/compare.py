@@ -43,7 +43,10 @@ _Z = 1.959963984540054  # the quantile of the normal distribution for 95 %
 
 @frozen(kw_only=True)
 class MeanDifference:
-    """The mean of B minus that of A over `cases` pairs; `low` and `high` are its 95 % bounds if `method` has an interval."""
+    """The mean of B minus that of A over `cases` pairs.
+
+    `low` and `high` are its 95 % bounds (for costs, those of the median difference); None if `method` gives no interval.
+    """
 
     of: str
     cases: int
@@ -302,7 +305,7 @@ def comparison_junit(comparison: Comparison, suite: str, fail_on: FailOn = "most
 
 
 def exact_p_value(better: int, worse: int) -> float | None:
-    """McNemar's exact test: the probability that chance splits the changed cases at least as unevenly; None if none did."""
+    """McNemar's exact test: the probability that chance splits the changed cases at least as unevenly; None without any."""
     n = better + worse
     if not n:
         return None

@@ -74,8 +74,7 @@ class EvalJob:
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """The cases of a suite, one for each session that a tag or a search finds.
-
+    """Look up the cases of a suite in a store; a case with a tag or a search becomes one for each session found.
     Raises `SuiteError` for a session or file that does not exist, and for a tag or a search that finds nothing.
     """
     cases: list[Planned] = []
@@ -129,7 +128,7 @@ def variants_of(suite: Suite) -> list[str]:
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
-    """The first sessions that are not a subagent's and were not created by an eval, whose copies have the same tags."""
+    """The first `limit` of these sessions, except those of subagents and those that evals created, which keep tags."""
     own_names: list[str] = []
     for name in names:
         if len(own_names) >= limit:
@@ -154,5 +153,5 @@ def read_log(path: Path) -> list[Event]:
 
 
 def prompts_of(events: Sequence[Event]) -> list[UserMessage]:
-    """A person's prompts in a session, in order."""
+    """The prompts of a session whose origin is the user, in order."""
     return [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]

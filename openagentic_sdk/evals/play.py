@@ -97,7 +97,7 @@ class Player:
         await self._drive(await start_what_if(agent, options, source_id, at_seq, None, case.on_new))
 
     async def _say(self, options: OpenAgenticOptions, session_id: str, prompts: Sequence[str]) -> None:
-        """Send the prompts one after the other; prompts sent before a crash are not repeated."""
+        """Send the prompts one after the other, as long as runs end normally; those sent before a crash are not repeated."""
         count = 0
         if await off_loop(may_block(self.store), self.store.session_exists, session_id):
             before = await self._read(session_id)
@@ -182,7 +182,7 @@ class Player:
 
 
 class _SharedBudget(Part):
-    """Ends a run before its next step once all runs of the eval have spent the budget."""
+    """A part that ends a run before its next step once all runs of the eval together have spent the budget."""
 
     def __init__(self, run: Run, budget: Budget) -> None:
         super().__init__(run)

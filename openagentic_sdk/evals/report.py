@@ -83,7 +83,7 @@ class Row:
         return bool(failed) and (most or any(is_error(run) for run in self.runs))
 
     def verdict(self, fail_on: FailOn = "most") -> str:
-        """The outcome as one word: a replay is the same or not; other rows pass, waver or fail."""
+        """The outcome as one word: `same` or `DIFFERS` for a replay; `pass`, `wavers` or `FAIL` for any other row."""
         if self.is_replayed:
             return "same" if self.passed == len(self.runs) else "DIFFERS"
         return "pass" if self.passed == len(self.runs) else "FAIL" if self.fails(fail_on) else "wavers"
@@ -133,11 +133,11 @@ class EvalReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything ran, and every case passed in most of its repeats."""
+        """Whether everything ran, and no case failed in most of its repeats or could not be run or scored."""
         return self.passes()
 
     def passes(self, fail_on: FailOn = "most") -> bool:
-        """Whether everything ran and no case failed in `any`, `most` or `all` of its repeats (see `fail_on`)."""
+        """Whether everything ran and no row fails; `fail_on` is how many failed repeats make a row fail."""
         is_whole = bool(self.runs) and self.finished is not None and not self.finished.left
         return is_whole and not any(row.fails(fail_on) for row in self.rows())
 

@@ -141,7 +141,7 @@ class _SuiteRun:
         self._appending = asyncio.Lock()
 
     async def work(self, jobs: Sequence[EvalJob], parallel: int) -> None:
-        """Do the remaining jobs, at most `parallel` at a time."""
+        """Do the remaining jobs, at most `parallel` at a time, and store how the eval stopped."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         remaining = [job for job in jobs if job.key not in done]
         # The cost of earlier processes of this eval counts towards the same budget.
@@ -179,7 +179,7 @@ class _SuiteRun:
         return [*self._player.suite.scores, *job.planned.case.scores]
 
     async def _take(self, waiting: Iterator[EvalJob]) -> None:
-        """Do one job after the other until none is left or the budget is spent."""
+        """Do one job after the other until none is left; skip those that need money once the budget is spent."""
         for job in waiting:
             # A replay costs nothing, so it runs even when the budget is spent.
             if self._budget.complaint() is not None and job.planned.mode != "replay":
@@ -248,7 +248,10 @@ class _SuiteRun:
 
 
 def _own_scores(job: EvalJob, run: Played) -> Iterator[Score]:
-    """Yield the scores that every run gets: a replay must equal the recording, any other run must end as its case allows."""
+    """Yield the score that a run gets without a scorer: a replay must equal the recording, others end as the case allows.
+
+    A replay that differs gets none if its case is not `strict`.
+    """
     case = job.planned.case
     if run.difference is not None:
         same = not run.difference
@@ -265,5 +268,5 @@ def _score_fields(score: Score) -> dict[str, object]:
 
 
 def run_suite_sync(suite: Suite, *, store: SessionStore, **settings: object) -> EvalReport:
-    """`run_suite` for synchronous code, in a new event loop."""
+    """Call `run_suite` with these settings from synchronous code, in a new event loop."""
     return asyncio.run(run_suite(suite, store=store, **settings))  # type: ignore[arg-type]

@@ -211,7 +211,7 @@ def _problems(
 
 
 def describe_call(call: Call) -> str:
-    """A description of an expected call."""
+    """An expected call as one line, for messages."""
     parts = [json.dumps(dict(part), ensure_ascii=False) for part in (call.input, call.matches) if part]
     return on_one_line(" ".join([call.tool, *parts, *([f"({call.outcome})"] if call.outcome else [])]), _SHOWN_CHARS)
 

@@ -87,8 +87,9 @@ def as_call(entry: Call | str | Mapping[str, Any]) -> Call:
 class Calls:
     """A check of the calls that the model made. A call counts once it is requested, even if it did not run.
 
-    Each of `must` was called, none of `must_not`, those of `order` in this order (others may be between them), and with
-    `exactly` these in this order and no others; a bare name is a `Call`. `at_most` limits the number of calls.
+    Each call of `must` was made, and none of `must_not`. Those of `order` were made in this order, possibly with others
+    between them; those of `exactly` (unless it is None) in this order and without others. A bare name is a `Call`. `at_most`
+    limits the number of calls.
     """
 
     type = "calls"
@@ -144,7 +145,7 @@ class Function:
 
 @frozen(kw_only=True)
 class Judge:
-    """A model that judges whether the answer satisfies the rubric, in its own session, which `view` shows.
+    """A model that judges whether the answer satisfies the rubric, in a session of its own.
 
     `model` and the settings after it are as in a variant and default to the agent's. `with_calls` includes the calls. The
     score passes if the verdict is `pass` and the value is at least `pass_from`.

@@ -391,7 +391,7 @@ _KEY = regex(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*(?:\.|=)")
 
 
 def line_of(text: str, path: str) -> int | None:
-    """The line of a TOML text that contains a field (`cases[2].scores[0].pattern`), or with its nearest container."""
+    """The line of a TOML text with a field such as `cases[2].scores[0].pattern`, else with its nearest container, if any."""
     target = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
     best: tuple[int, int | None] = (0, None)
     counts: dict[tuple[Any, ...], int] = {}

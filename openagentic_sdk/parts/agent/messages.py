@@ -1,4 +1,4 @@
-"""Use the messages of one run to begin another, and parse the JSON of an answer that is still being written. Pure."""
+"""Use the messages of one run to begin another, and parse the JSON of an answer that is still being written. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_RESULT = "This call has no result in the messages that the conversation bega
 
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
-    """The messages in these events of a run, without the first `skipped` of the events that form messages."""
+    """The messages that a run's events form, without calls inside calls and without the first `skipped` of those events."""
     message_events = [
         event for event in events if isinstance(event, _MESSAGE_EVENTS) and event.parent_tool_use_id is None
     ]
@@ -93,9 +93,9 @@ _WHOLE = regex(r'([}\]"]|\b(true|false|null))\s*\Z')
 
 
 def partial_json(text: str) -> Any:
-    """Parse the first object or list of an incomplete JSON text: a string may be cut, other scalars must be complete.
+    """Parse what has arrived of the first object or list in a JSON text; a string may be cut.
 
-    Raises `ValueError` while there is no value yet.
+    Any other incomplete value is left out. Raises `ValueError` while there is no object or list yet, and for invalid JSON.
     """
     start = next((place for place, char in enumerate(text) if char in "{["), len(text))
     text, closers, in_string, is_escaped = text[start:], "", False, False

@@ -1,7 +1,7 @@
 """The part that an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
 
-Guardrails run concurrently with the model. A tripped guardrail ends the run immediately; no call starts and no answer
-counts before the input guardrails are done.
+Input guardrails run concurrently with the model: one that trips ends the run immediately, and no call starts and no answer
+counts before all of them have finished. Output guardrails check the final answer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class AgentRules:
 
 
 class AgentPart(PackagePart):
-    """Applies its agent's rules to one run; a subagent with its own rules, or with none, only receives the dependencies."""
+    """A part that applies its agent's rules to one run; a run of another agent only receives the dependencies."""
 
     def __init__(self, run: Run, rules: AgentRules) -> None:
         super().__init__(run)
@@ -114,7 +114,7 @@ class AgentPart(PackagePart):
         return [*events, *self._rules.history]
 
     async def begin(self) -> None:
-        """Restore a handoff that the process accepted but did not carry out before it died."""
+        """Restore a handoff that an earlier process accepted but did not carry out before it died."""
         for event in reversed(self.run.view.events):
             # Whatever follows a handoff shows that it was carried out.
             if isinstance(event, AssistantMessage | UserMessage | Result):
@@ -193,14 +193,20 @@ class AgentPart(PackagePart):
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
-        """Run the guardrails of a prompt concurrently with the model; one that trips interrupts the run."""
+        """Run the guardrails of a prompt concurrently with the model; one that trips interrupts the run at once.
+
+        A subagent is not interrupted: `_pass_input` ends it at its next answer.
+        """
         await self._guard("input", guardrails, prompt)
         if self._tripped is not None and self.run.depth == 0 and of_run is not None:
             self.run.lifetime.stopping.asked = "interrupt"
             of_run.cancel()
 
     async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[GuardrailCheck], value: Any) -> None:
-        """Run these guardrails concurrently; the first that trips counts. A guardrail that raises counts as tripped."""
+        """Run these guardrails concurrently; the first that trips counts.
+
+        A guardrail that raises, or returns neither None nor a string, counts as tripped.
+        """
 
         async def ask(guardrail: GuardrailCheck) -> None:
             try:

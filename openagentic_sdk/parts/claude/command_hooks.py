@@ -1,4 +1,4 @@
-"""Run shell commands as hooks, as defined in Claude Code's settings: JSON on stdin; an exit code and JSON as the answer.
+"""Run shell commands as hooks, as Claude Code does: they read JSON from stdin, and answer with an exit code and JSON.
 
 `hook_answers` interprets the answers. A hook's processes never outlive it: they are a separate process group that is killed
 with it.
@@ -54,10 +54,10 @@ EVENTS = {
 _NAMES = {point: event for event, point in reversed(EVENTS.items())} | {"subagent_stop": "SubagentStop"}
 # Events of the conversation with a person, which a subagent does not have.
 _OF_THE_SESSION = frozenset({"UserPromptSubmit", "SessionStart", "SessionEnd", "Stop"})
-# Claude Code's names of kinds of notifications and compactions, and of a mode.
+# Claude Code's names for kinds of notifications and compactions, and for a mode.
 _KINDS = {"permission": "permission_prompt", "question": "elicitation_dialog", "overflow": "auto"}
 _MODES = {"bypass": "bypassPermissions"}
-# Claude Code's names of fields in our payloads.
+# Claude Code's names for fields of our payloads.
 _FIELDS = {"tool_output": "tool_response", "kind": "notification_type"}
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -98,7 +98,10 @@ class ShellHook:
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
-        """Run the command. Raises OSError if it cannot be started, and RuntimeError with stderr if it fails."""
+        """Run the command; return its decision, None if it has none or continues in the background.
+
+        Raises OSError if it cannot be started, and RuntimeError with stderr if it fails.
+        """
         data = dumps_json(self._described(payload)).encode("ascii")
         point = str(payload.get("hook_point"))
         out = tempfile.TemporaryFile()  # noqa: SIM115 - closed once the process has ended, however long that takes
@@ -308,7 +311,7 @@ _RUNNING: set[asyncio.Task[None]] = set()
 
 
 def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: str) -> HookDecision | None:
-    """The answer with the updated input in our tool's names; a contradictory input blocks the call."""
+    """The answer with the updated input in our tool's names, None if it is empty; a contradictory input blocks the call."""
     tool, input = payload.get("tool_name"), payload.get("tool_input")
     changed = answer.override_tool_input if answer is not None else None
     if answer is None or changed is None or not isinstance(tool, str) or not isinstance(input, Mapping):
@@ -336,8 +339,8 @@ def with_command_hooks(
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
     """The engine with the hooks of trusted settings after its own, and a finding for each that cannot run as written.
 
-    A matcher that is not a regular expression matches every tool, so that a hook meant to block is not lost. `fits`
-    evaluates the conditions of hooks; without it every call matches.
+    A matcher that is not a valid regular expression matches every tool, so that a hook meant to block is not lost. `fits`
+    evaluates the conditions of hooks; if it is None, every call matches.
     """
     matchers_by_point: dict[str, list[HookMatcher]] = {}
     problems: list[Diagnostic] = []
@@ -399,7 +402,7 @@ def _shell_hook(hook: CommandHook, project_dir: str, permission_mode: str, env: 
 
 
 def without_event(event: str) -> str:
-    """A sentence about why the hooks of an event never run."""
+    """A message that explains why the hooks of an event never run."""
     row = row_of("hook-event", event)
     near = look_alikes(event, EVENTS, 0.6) if row is None else []
     advice = (
@@ -414,7 +417,7 @@ def without_event(event: str) -> str:
 
 @frozen
 class _RuleCondition:
-    """Decides whether a hook from a file runs: by conversation, outcome, call, active skill and earlier runs."""
+    """The condition for a hook from a file to run: on the conversation, outcome, call, active skill and earlier runs."""
 
     hook: CommandHook
     name: str
@@ -446,7 +449,7 @@ class _RuleCondition:
 
 
 def _are_alike(first: HookMatcher, second: HookMatcher) -> bool:
-    """Whether two hooks with the same command run for the same calls: it runs once for each, as in Claude Code."""
+    """Whether two hooks with the same command run for the same calls; if so, only one is used, as in Claude Code."""
     same_names = (first.tool_name_pattern, first.tool_name_regex) == (second.tool_name_pattern, second.tool_name_regex)
     conditions = [
         (when.hook.condition, when.hook.skill, when.hook.once)
@@ -464,7 +467,7 @@ def _is_named(matcher: str, name: str) -> bool:
 
 
 def matched_names(matcher: str) -> tuple[str, str | None]:
-    """Convert a matcher of settings to patterns or a regular expression.
+    """Convert a matcher of settings to a pattern, and to a regular expression or None; names must match both.
 
     Names joined by `|` or `,` are an exact list; `*` and "" match all names; anything else is a regular expression that is
     searched for in a name.

@@ -83,7 +83,7 @@ def answer_of(point: str, text: str) -> HookDecision | None:
 
 
 def read_object(text: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that a hook wrote; None if it wrote text."""
+    """Parse the JSON object that a hook wrote; None if it wrote anything else."""
     if not _is_object(text):
         return None
     try:
@@ -100,7 +100,7 @@ def runs_on(first_line: str) -> bool:
 
 
 def capped(text: str) -> str:
-    """A hook's text, cut to a readable length."""
+    """A hook's text; if longer than `MAX_TEXT_CHARS`, it is cut there and a note is added."""
     left_out = len(text) - MAX_TEXT_CHARS
     return text if left_out <= 0 else f"{text[:MAX_TEXT_CHARS]}... [{left_out} characters left out]"
 
@@ -110,7 +110,7 @@ def _is_object(text: str) -> bool:
 
 
 def _forbidden(point: str, out: str, err: str) -> HookDecision | None:
-    """The decision of exit code 2, which the answer cannot revoke; its other fields apply."""
+    """The decision of exit code 2: the answer's JSON cannot revoke it, but adds texts and may stop the run."""
     if point == "permission_request":  # at this point, only the decision in the answer denies
         try:
             return answer_of(point, out) if _is_object(out) else None

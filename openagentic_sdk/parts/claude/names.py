@@ -151,7 +151,7 @@ def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
-    """The call in our tools' names, for a model trained with Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
+    """Convert a call from Claude Code's names, such as `Skill`, `SlashCommand` or `subagent_type`, to our tools' names."""
     name, input, tool_names = use.name, dict(use.input), tools.names()
     if name not in tool_names and ALSO.get(name) in tool_names:
         name = ALSO[name]
@@ -171,7 +171,7 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
 
 
 class ClaudeNames(Part):
-    """Translates the calls of a model trained with Claude Code's names of tools and inputs to the agent's tools."""
+    """A part that translates calls with Claude Code's names of tools and arguments to those of the agent's tools."""
 
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
         return in_our_names(use, tools)

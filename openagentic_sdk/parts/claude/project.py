@@ -51,7 +51,7 @@ _SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
 class ProjectPart(Part, SkillRuns):
-    """The project's contribution to one run. `guidance` is shared by the runs of the agent."""
+    """A part that applies a project to one run, and runs skills. `guidance` is shared by the runs of the agent."""
 
     def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
         super().__init__(run)
@@ -104,9 +104,9 @@ class ProjectPart(Part, SkillRuns):
         self._pending = (prompt, prompt.text, drafts) if drafts else None
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Run the commands in the text of a command or skill. Raises `ToolError`.
+        """Run the commands in the text of a command or skill, and insert their output. Raises `ToolError` if one fails.
 
-        Text that a hook replaced is left unchanged.
+        The text of a command that a hook replaced is left unchanged.
         """
         if self._pending is None or self._pending[0] is not prompt:
             return
@@ -138,7 +138,7 @@ class ProjectPart(Part, SkillRuns):
         return allowlists(self.policy())
 
     def narrow_child(self, gate: Gate) -> Gate:
-        """The gate of a subagent without the tools that the active skills of this run remove."""
+        """The gate of a subagent, narrowed by the allowlists and denied tools of the active skills of this run."""
         denied = self.policy().disallowed_tools
         parents = [Narrowing(deny=denied, source="skill of the parent")] if denied else []
         return narrowed_by(gate, [*self.narrow(), *parents])
@@ -214,7 +214,7 @@ class ProjectPart(Part, SkillRuns):
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
         """Run a skill in a subagent, if the gate allows it as if the model had requested it with Task.
 
-        Raises `ToolError` if it does not.
+        Raises `ToolError` if it does not, or if the subagent does not exist or cannot be started.
         """
         run = self.run
         subagents = run.parts.services.find(Subagents)
@@ -248,12 +248,12 @@ def _deliver(session_id: str, text: str) -> None:
 
 
 def allowlists(policy: SkillPolicy) -> list[Narrowing]:
-    """The restrictions of each restricting skill; deactivating a skill is always allowed."""
+    """The restriction by each skill that allows only some tools; the tools for skills are always allowed."""
     return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
 
 
 def _unsaid(notice: SystemNotice, view: SessionView) -> tuple[SystemNotice, ...]:
-    """The notice, unless the session already has it."""
+    """The notice, or nothing if the session already contains one with this message."""
     is_there = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
     return () if is_there else (notice,)
 
@@ -312,7 +312,7 @@ class ProjectGuidance:
         return self._prompts[servers]
 
     def attached_file(self, path: str) -> str | None:
-        """A file that a prompt names; see `commands.attached_file`."""
+        """The text that appends a file named in a prompt; see `commands.attached_file`."""
         return attached_file(path, self._project.folders)
 
     def expand(
@@ -375,7 +375,10 @@ class ProjectGuidance:
         return _unsaid(notice, view)
 
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
-        """The skills that are active from the start, notices new to this session, and skills whose files have changed."""
+        """The events at the start of a run: activations of skills, new notices, and changes of active skills' files.
+
+        A run with `brings` only has the activations.
+        """
         if self._brings is not None:
             return self._activations(self._brings, view, session_id)
         project = self._project
@@ -412,7 +415,7 @@ class ProjectGuidance:
         return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
 
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
-        """Allow rules for the folders of active skills, if they are indexed there: an event alone grants no folder."""
+        """The rules that allow reading the folders of active skills; a skill that is not indexed there grants nothing."""
         active = active_skills(skill_events)
         indexed_paths = {skill.path for skill in self._project.skills().skills} if active else set()
         folders = {os.path.dirname(skill.path) for skill in active if skill.path in indexed_paths and skill.path}
@@ -445,7 +448,10 @@ class ProjectGuidance:
         ]
 
     def _activations(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
-        """Activate the skills that options or a subagent's definition name, except those that only people may start."""
+        """Activate the skills that options or a subagent's definition name; return the events.
+
+        There is a notice for a skill that does not exist, or that only people may start.
+        """
         events: list[Event] = []
         index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
         for name in names:

@@ -35,7 +35,7 @@ UNKNOWN = "the process died before it was recorded; the command may or may not h
 async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
     """Run the draft's commands in sequence; return the text with their output.
 
-    `cause` identifies the call or prompt that needs it: commands that ran for it before a crash are not run again. A
+    `cause` identifies the call or prompt that needs the text: commands that ran for it before a crash are not run again. A
     command that may not run is replaced with the reason. Raises `ToolError` if one fails, or may already have run.
     """
     outputs: list[str] = []

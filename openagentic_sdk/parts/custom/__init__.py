@@ -1,8 +1,8 @@
 """User-defined parts: code that accompanies a run from start to end, with a state stored in the log.
 
 A hook is called at one point and keeps no state; a part has a state, which is in the log before the run continues, and may
-append messages for the model. It receives copies and returns strings: it can neither change an event, run a tool nor read
-masked text.
+append messages for the model. It receives copies and returns strings: it can neither change an event, nor run a tool, nor
+read text that is masked.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ class SeenAnswer:
 
 @frozen
 class SeenCost:
-    """The usage and cost of one request to the model; requests for summaries and those cut off count too.
-
+    """The usage and cost of one request to the model, including requests for summaries, and answers cut off after a usage.
     `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`: None if
     the endpoint did not report it. `cost_usd` is None without a known price.
     """
@@ -85,7 +84,7 @@ EndReason = Literal["end", "budget", "interrupted"]
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; in `end` it is only noted."""
+    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; in `end`, it is only a notice."""
 
     def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)
@@ -179,7 +178,7 @@ class PackagePart(Part):
 
 
 def folds_of(openers: Iterable[Any]) -> tuple[type[Fold], ...]:
-    """The folds of this package's parts among these, after `check_parts`."""
+    """The folds that those of these parts need that belong to this package. `check_parts` must have accepted them."""
     kinds = [cast("type[PackagePart]", kind_of(opener)) for opener in openers if is_of_package(opener)]
     return tuple(dict.fromkeys(fold for kind in kinds for fold in kind.folds))
 
@@ -189,12 +188,12 @@ CustomPartOpener = Callable[[], CustomPart]
 
 
 def is_of_package(opener: Any) -> bool:
-    """Whether an opener, after `check_parts`, creates a part of this package."""
+    """Whether an opener that `check_parts` accepted creates a part of this package."""
     return issubclass(cast(type, kind_of(opener)), PackagePart)
 
 
 def class_of(opener: Any) -> type[CustomPart]:
-    """The class of the part that an opener creates, after `check_parts`."""
+    """The class of the part that an opener creates. `check_parts` must have accepted it."""
     return cast("type[CustomPart]", kind_of(opener))
 
 
@@ -251,7 +250,7 @@ def _check_seams(kind: type[CustomPart], where: str) -> None:
 
 
 def _names_in(member: object) -> Iterator[str]:
-    """Yield the names that a method uses, also in functions inside it."""
+    """Yield the names that a method uses, including those used in functions inside it."""
     function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
     codes = [function.__code__] if isinstance(function, FunctionType) else []
     for code in codes:

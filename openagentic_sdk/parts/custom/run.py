@@ -37,7 +37,7 @@ Seen = UserMessage | ModelResponse | AssistantMessage | ToolResult
 
 
 class CustomPartRun(Part):
-    """Holds the part that `opener` creates, of class `kind`; `part` is `None` until then."""
+    """One user-defined part, of class `kind`, in one run. `part` is None until `begin` creates it with `opener`."""
 
     def __init__(self, run: Run, kind: type[CustomPart], opener: CustomPartOpener) -> None:
         super().__init__(run)
@@ -111,7 +111,10 @@ class CustomPartRun(Part):
             await self._keep_state(again=self._is_behind)
 
     async def _restore(self) -> int:
-        """Pass the part its state from the log; return the `seq` up to which it has seen the stored events."""
+        """Pass the part its state from the log; return the `seq` up to which it has seen the stored events, 0 without one.
+
+        A state that another installation wrote is not used.
+        """
         state = self.run.view.fold(PartStatesFold).newest(self.name)
         if state is None:
             return 0
@@ -174,7 +177,7 @@ class CustomPartRun(Part):
             self._block = {} if text is None else {f"part:{self.name}": text}
 
     async def _keep_state(self, *, again: bool = False) -> None:
-        """Store the part's state if it has changed, or if `again`; events seen by then are not shown again."""
+        """Store the part's state if it has changed, or if `again`; events seen before are then not shown again."""
         if self.part is None or type(self.part).state is CustomPart.state:
             return
         text = await self._call("state", partial(_state_text, self.part))
@@ -199,7 +202,10 @@ class CustomPartRun(Part):
         return await self._call(seam, partial(getattr(part, seam), *args))
 
     async def _call(self, seam: str, work: Callable[[], Any]) -> Any:
-        """Call the part's code and return its result. Raises `PartError` with the cause if it raises or times out."""
+        """Call the part's code and return its result. Raises `RunStopped` for `EndRun`.
+
+        Raises `PartError` if the code raises anything else or times out.
+        """
         what = f"part {self.name!r}"
         try:
             async with asyncio.timeout(self._timeout_s) as timer:

@@ -84,7 +84,10 @@ class Servers:
         return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
-        """One event for each server that changed since `seen`, which is updated; if `seen` is empty, also for pending ones."""
+        """The latest event of each server that changed since `seen`, which is updated.
+
+        If `seen` is empty, also the events of pending servers.
+        """
         news = [] if seen else list(self._pending)
         news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
         seen.update({seat.name: seat.changes for seat in self._seats.values()})

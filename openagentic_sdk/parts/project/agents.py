@@ -1,4 +1,4 @@
-"""Subagents that a project defines in `.claude/agents`: the frontmatter has their settings, the body is their prompt."""
+"""The built-in subagents, and those of `.claude/agents`: the frontmatter has their settings, the body is their prompt."""
 
 from __future__ import annotations
 
@@ -87,8 +87,7 @@ class AgentSet:
 
 
 def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> AgentSet:
-    """Read the subagents of the project and its user; a project's agent takes precedence over a user's with the same name.
-
+    """Read the subagents of the project, its user and `more`; the first of each name applies.
     A file without a name is documentation and not a subagent.
     """
     return AgentSet(*read_named(folders, "agents", more, MAX_AGENT_BYTES, parse_agent))

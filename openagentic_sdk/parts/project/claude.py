@@ -25,7 +25,7 @@ class ClaudeFolders:
 
     `project_dir` is the project's root and `folders` are those from it down to the working directory, root first;
     `boundary` is its real path, which links must not leave. `user_dir` is `~/.claude`, `managed_dir` the folder of the
-    machine's administrator. A place that the settings exclude is `None`.
+    machine's administrator. A place that the setting sources exclude is None.
     """
 
     project_dir: str
@@ -139,7 +139,10 @@ def user_boundary(user_dir: str) -> str:
 
 
 def claude_json(folders: ClaudeFolders) -> str | None:
-    """Claude Code's own file for the user: `~/.claude.json`, or `.claude.json` in the folder $CLAUDE_CONFIG_DIR."""
+    """Claude Code's own file for the user: `~/.claude.json`, or `.claude.json` in the folder $CLAUDE_CONFIG_DIR.
+
+    None if the user's files are not read.
+    """
     if folders.user_dir is None:
         return None
     usual = os.path.basename(folders.user_dir) == ".claude"

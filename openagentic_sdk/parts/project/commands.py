@@ -39,7 +39,7 @@ _FILE_TAG = regex(r"<(?=\s*+/?\s*+attached-file\b)", re.IGNORECASE)
 
 @frozen
 class Command:
-    """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted.
+    """A command, defined by a file in `.claude/commands`. `allowed_tools` are rules for the turn, if it is trusted.
 
     `variables` are the values of `${...}` in its body, besides the project's folder.
     """
@@ -150,6 +150,7 @@ def expand_prompt(
         return Expansion(prompt)
     variables = {"CLAUDE_PROJECT_DIR": folders.project_dir, **command.variables}
     variables |= {"CLAUDE_SESSION_ID": session_id} if session_id else {}
+    # Only to create the plugin's data folder, if the body names it: the variables themselves are known.
     plugin_variables(variables.get("CLAUDE_PLUGIN_ROOT", ""), variables.get("CLAUDE_PLUGIN_DATA", ""), command.body)
     rules = tuple(fill_variables(rule, variables) for rule in command.allowed_tools)
     command = replace(command, body=fill_variables(command.body, variables), allowed_tools=rules)
@@ -223,7 +224,7 @@ def expanded_event(
 
 
 def _named_files(text: str, folders: ClaudeFolders) -> tuple[str, ...]:
-    """The project's files that a text names as `@file`."""
+    """The project's files among the first `MAX_ATTACHMENTS` existing files that a text names as `@file`."""
     targets = import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]
     return tuple(path for path in targets if is_within(os.path.realpath(path), folders.boundary))
 

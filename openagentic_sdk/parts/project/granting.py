@@ -1,6 +1,6 @@
-"""The files of a project that could grant something, with their digests: the subject of a decision to trust it.
+"""Find the files of a project that could grant something, with their digests: a decision to trust it is about these.
 
-Links are followed while they stay in the project, so a skill that is linked into it counts like one in its place. Two names
+Links are followed while they stay in the project, so a linked skill counts like one that is stored in its place. Two names
 are ignored, because they appear automatically and are harmless: `.DS_Store`, and a `__pycache__` whose content is exactly
 what its sources compile to. Files that git ignores count.
 """
@@ -57,7 +57,7 @@ class GrantingFiles:
         return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
 
     def changes_since(self, files: Mapping[str, str]) -> tuple[str, ...]:
-        """The names of files that were added, removed or changed."""
+        """The names of the files that were added, removed or changed since `files`, an earlier state."""
         other = [name for name in self.files.keys() | files.keys() if self.files.get(name) != files.get(name)]
         return tuple(sorted({name.removesuffix("@") for name in other}))
 
@@ -65,7 +65,7 @@ class GrantingFiles:
 def granting_files(root: str) -> GrantingFiles:
     """The files of the real folder `root` that could grant something.
 
-    Raises `OSError` if one cannot be read, `FileRefusedError` if they are too many or lead out of the project.
+    Raises `OSError` if one cannot be read, `FileRefusedError` if there are too many or one leads out of the project.
     """
     reading = _GrantReading(root)
     for name in (*GRANTING, *_named_by_settings(root)):
@@ -162,7 +162,10 @@ for name, compiled, source in json.load(sys.stdin):
 
 
 def _that_their_sources_compile_to(compiled: Mapping[str, tuple[str, str]]) -> set[str]:
-    """The names of the compiled files whose content is exactly what this Python compiles their sources to."""
+    """The names of the compiled files whose content is exactly what this Python compiles their sources to.
+
+    Empty if the comparison cannot be run, or takes longer than 20 s.
+    """
     work = json.dumps([(name, *paths) for name, paths in compiled.items()])
     try:
         command = [sys.executable, "-I", "-S", "-B", "-c", _COMPARE]
@@ -204,7 +207,7 @@ def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterato
 
 
 def marketplace_folder(source: Any, project_dir: str) -> str | None:
-    """The folder of a marketplace that settings name by path, if it is in the real folder of the project."""
+    """The folder of a marketplace that settings name by path; None if it is not in `project_dir`, which is a real path."""
     inner = as_mapping(source).get("source")
     inner = as_mapping(inner if isinstance(inner, dict) else source)
     path = inner.get("path") if inner.get("source") in ("directory", "file") else None

@@ -1,4 +1,4 @@
-"""Marketplaces: files that list plugins, their folders and, unless the plugins have manifests, their contents.
+"""Read marketplaces: files that list plugins with their folders and, in addition to their manifests, their contents.
 
 Only folders inside the marketplace are plugins here: nothing is downloaded.
 """
@@ -62,7 +62,7 @@ def is_marketplace(root: str) -> bool:
 def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedPlugin]:
     """The plugins of the marketplace in a real folder whose folders are inside it.
 
-    Problems are appended to `problems`; without that list, an unreadable file raises `OptionsError`.
+    Problems are appended to `problems`. If that is None, they are ignored, but an unreadable file raises `OptionsError`.
     """
     path = os.path.join(root, MARKETPLACE)
     market = read_json(path, root, problems)
@@ -151,7 +151,7 @@ def _both(own: Any, more: Any) -> Any:
 def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
     """Read a JSON file that is really inside `boundary`. If it cannot be read, add a finding and return None.
 
-    Without `problems`, raise `OptionsError` instead.
+    If `problems` is None, raise `OptionsError` instead.
     """
     try:
         text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)

@@ -1,8 +1,9 @@
 """Read the CLAUDE.md files and rules that apply to every run of a project, in order of precedence.
 
-The order is managed, user, then each folder from the project's root to the working directory: CLAUDE.md or
-.claude/CLAUDE.md, .claude/rules, CLAUDE.local.md; the nearest is last. A file is included once, however many names it has.
-Imports (`@path`) follow the file that names them.
+The order is managed, user, the folders above the project, and each folder from the project's root to the working directory,
+the nearest last. Within a folder it is CLAUDE.md, .claude/CLAUDE.md, AGENTS.md and .claude/rules (these two only in the
+project), CLAUDE.local.md. A file is included once, however many names it has. Imports (`@path`) follow the file that names
+them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ MAX_IMPORT_HOPS = 4
 class MemoryFile:
     """One memory file.
 
-    `scope` is `managed`, `user`, `project` or `local`. A rule with `paths` applies to files that match one of these globs,
-    relative to `folder`.
+    `scope` is `managed`, `user`, `above` (in a folder above the project), `project` or `local`. A rule with `paths` applies
+    to files that match one of these globs, relative to `folder`.
     """
 
     path: str
@@ -54,12 +55,12 @@ class ProjectMemory:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def rules_for(self, path: str) -> list[MemoryFile]:
-        """The rules for one file, given its absolute path."""
+        """The rules that apply to the file with this absolute path."""
         return [rule for rule in self.rules if is_for(rule.paths, path, rule.folder)]
 
 
 def is_for(patterns: Sequence[str], path: str, folder: str) -> bool:
-    """Whether a file below a folder matches one of the patterns."""
+    """Whether a file is below a folder, and its path relative to that folder matches one of the patterns."""
     real, place = os.path.realpath(path), os.path.realpath(folder)
     if not is_within(real, place):
         return False
@@ -77,9 +78,9 @@ def read_memory(
     """Read the memory of a project and its user.
 
     AGENTS.md is read if there is no CLAUDE.md (`agents_md="fallback"`), in addition to it (`both`) or never (`never`).
-    Files above the project are read if they belong to this user or to root. Imports from outside the project by its files
-    are omitted unless `allow_outside_imports`. `excludes` are globs of absolute paths that are not read, except managed
-    ones.
+    Files above the project are read if they belong to this user or to root and are not writable by everyone. Imports from
+    outside the project by its files are omitted unless `allow_outside_imports`. `excludes` are globs of absolute paths that
+    are not read; they apply neither to the managed and the user's CLAUDE.md, nor to imports that may lead anywhere.
     """
     reading = _MemoryReading(allow_outside_imports, tuple(excludes))
     if folders.managed_dir is not None:
@@ -122,7 +123,7 @@ _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
 
 @mutable
 class _MemoryReading:
-    """Collects memory files, each once."""
+    """A reader that collects memory files, each once, and what was left out."""
 
     allow_outside: bool
     excludes: tuple[str, ...] = ()

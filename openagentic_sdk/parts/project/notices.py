@@ -71,7 +71,10 @@ _ALIKE: dict[str, tuple[_Alike, ...]] = {
 
 
 def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
-    """One finding per reason, except findings that do not affect a run; `kind` is the kind of the files."""
+    """One finding per reason, except findings that do not affect a run; `kind` is the kind of the files.
+
+    For "settings", one more finding names the keys that only Claude Code's own programs use.
+    """
     loud: list[Diagnostic] = []
     quiet_notes: list[Diagnostic] = []
     for note in notes:

@@ -91,7 +91,7 @@ class Plugin:
         ]
 
     def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
-        """The plugin's hooks, from `hooks/hooks.json`, the files named in the manifest, or the manifest itself."""
+        """The plugin's hooks, from its manifest, the files named there, and `hooks/hooks.json` (unless `only_named`)."""
         usual = os.path.join("hooks", "hooks.json")
         sources: list[tuple[str, Any]] = [(os.path.join(self.root, MANIFEST), each) for each in self.inline("hooks")]
         paths, own = self.places("hooks", usual), os.path.join(self.root, usual)
@@ -146,7 +146,8 @@ class PluginRegistry:
     def add(self, folder: str, wrong: list[Diagnostic]) -> list[str]:
         """Trust the current files of the plugin in a folder, or of all plugins of a marketplace; return their ids.
 
-        Problems of plugins that cannot be loaded are appended to `wrong`. Raises `OptionsError` if there is no plugin.
+        Problems of plugins that cannot be loaded are appended to `wrong`. Raises `OptionsError` if there is no plugin that
+        can be added, and `StorageError` if the registry cannot be written.
         """
         root = os.path.realpath(folder)
         if not os.path.isdir(root):
@@ -181,7 +182,7 @@ class PluginRegistry:
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Remove a plugin by its id or name; return False if none exists."""
+        """Remove a plugin by its id, or all plugins with this name; return False if there are none."""
         with self._file.changing() as entries:
             keys = [key for key in entries if name in (key, key.partition("@")[0])]
             for key in keys:
@@ -240,7 +241,7 @@ def read_plugins(
 def _listed(
     key: str, added: Mapping[str, Mapping[str, str]], settings: Settings, project_dir: str
 ) -> ListedPlugin | None:
-    """The marketplace entry of a plugin that a person added, or of one that is in the project and covered by its trust."""
+    """The marketplace entry of a plugin that a person added, or that is in the project and covered by its trust, if any."""
     if key in added:
         root = added[key]["market"]
     else:

@@ -1,7 +1,7 @@
 """Keep a person's data between runs (decisions, settings, tokens): one JSON object in a file that only they can read.
 
 Several processes may change it at once: each change is made under a lock, to the file's current content. A damaged file is
-never replaced, and nothing that depends on it is valid.
+never replaced, and is an error instead of counting as empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 class KeptFile:
-    """The entries below one key of the file, `{"version": 1, "<key>": {...}}`."""
+    """A file with entries below one key: `{"version": 1, "<key>": {...}}`. `version` is written, and not checked."""
 
     def __init__(self, path: str | os.PathLike[str], key: str, version: int = 1) -> None:
         self.path = os.path.abspath(path)
@@ -50,9 +50,9 @@ class KeptFile:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """Hold the entries for changes in place during the block, and write them if it ends without an error.
+        """Lock the file and yield its entries, to be changed in place; write them if the block ends without an error.
 
-        The file is locked during the block, which must be short. Raises `StorageError`.
+        The block must be short. Raises `StorageError` if the file cannot be locked, read or written.
         """
         with self._lock():
             before = self.read()

@@ -98,7 +98,7 @@ class OpenedProject:
         return tuple(all_hooks)
 
     def files(self) -> tuple[LoadedFile, ...]:
-        """All files in use, in the order in which they were read."""
+        """All files in use, and the folders of plugins, grouped by kind."""
         return (
             *(LoadedFile("settings", "", path, "") for path in self.settings.sources),
             *(LoadedFile("memory", "", file.path, file.scope) for file in self.memory.files),
@@ -117,7 +117,7 @@ class OpenedProject:
 
     @property
     def withheld(self) -> str:
-        """A sentence about what the project's files request and are not granted, why, and how to grant it; else empty."""
+        """A message about what the project's files request and are not granted, why, and how to grant it; else empty."""
         trust = self.trust if not self.trust.is_trusted or self.below is None else self.below
         if trust.is_trusted or not (self.settings.withheld or trust.decision == "changed"):
             return ""
@@ -144,14 +144,17 @@ class OpenedProject:
 
 
 def _models_of_variables(settings: Settings) -> dict[str, str]:
-    """The models that Claude Code's variables assign to its words; the settings' `env` overrides the process environment."""
+    """The models that environment variables assign to `haiku`, `sonnet` and `opus`, as in Claude Code.
+
+    The settings' `env` overrides the process environment.
+    """
     variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
     models = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
     return {word: model for word, model in models.items() if model}
 
 
 def _command_text(commands: CommandSet, folders: ClaudeFolders, name: str, arguments: str) -> str | None:
-    """The prompt of a command that the model invokes; None if the model may invoke none."""
+    """The prompt of a command that the model invokes; None if there is no such command, or the model may not invoke it."""
     command = commands.find(name)
     if command is None or not command.model_invocable:
         return None
@@ -176,7 +179,7 @@ def read_project(
     """Read everything that `setting_sources` (`user`, `project`, `local`) permit; damaged files are omitted with a finding.
 
     `trust` decides whether the project's own files may grant anything; `below` decides the same for the settings of a
-    working directory inside the project.
+    working directory inside the project. Raises `OptionsError` if the folder of managed settings cannot be listed.
     """
     root, cwd = os.fspath(root), os.fspath(cwd)
     home = None if home is None else os.fspath(home)

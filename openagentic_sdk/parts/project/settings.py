@@ -1,8 +1,8 @@
 """Read settings.json files as plain data: rules as text with the file that contains them, hooks as descriptions.
 
 Managed settings take precedence over local ones, those over the project's, those over the user's. A single value in a
-higher file replaces that of a lower one; lists are joined. An invalid entry is omitted with a warning; the rest of its file
-is used. Nothing here decides or runs anything.
+higher file replaces that of a lower one; lists are joined; a flag is set if any file sets it. An invalid entry is omitted
+with a warning; the rest of its file is used. Nothing here decides or runs anything.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def read_settings_file(path: str) -> Settings:
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
-    """Yield the settings files, from the highest to the lowest."""
+    """Yield the settings files, highest precedence first. Raises `OptionsError` if managed settings cannot be listed."""
     if folders.managed_dir is not None:
         more = os.path.join(folders.managed_dir, "managed-settings.d")
         try:
@@ -255,7 +255,7 @@ _OWN_KEYS = ("enableAllProjectMcpServers", "enabledMcpjsonServers")
 
 
 class Entries:
-    """The entries of one file; unknown ones and those of the wrong type are noted and omitted."""
+    """A reader of the entries of one file; it omits entries of the wrong type, and adds a finding for each to `notes`."""
 
     def __init__(self, path: str, scope: str, text: str = "") -> None:
         self.path = path
@@ -466,7 +466,7 @@ def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _under(high: Settings, low: Settings) -> Settings:
-    """Merge two settings; a single value is taken from `high`."""
+    """Merge two settings; a single value is taken from `high` if it has one."""
     values: dict[str, Any] = {}
     for name, above in vars(high).items():
         below = getattr(low, name)

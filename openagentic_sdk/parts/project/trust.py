@@ -114,7 +114,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
 
 @frozen
 class _GrantingText:
-    """The requests of a skill or command."""
+    """A skill or command whose file may request rules and commands."""
 
     name: str
     path: str
@@ -138,7 +138,7 @@ class _GrantingText:
 
 
 def _body_of(skill: SkillInfo) -> str:
-    """A skill's text as used, without invisible characters, which could hide a command."""
+    """A skill's text as used, without invisible characters, which could hide a command; "" if it cannot be read."""
     try:
         return without_hidden(load_skill(skill).body)
     except OSError:
@@ -263,7 +263,7 @@ def _remaining_hooks(entries: Any, changed: Sequence[str], root: str) -> tuple[C
 
 
 class TrustStore:
-    """The decisions in one file, by default `trust.json` in the user's `~/.openagentic-sdk`."""
+    """The decisions in one file, usually `trust.json` in this library's home (`~/.openagentic-sdk`)."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = KeptFile(path, "projects", version=2)
@@ -321,7 +321,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 
