@@ -51,7 +51,11 @@ class Apart:
         self._is_closed = False
 
     async def ask(self, question: Mapping[str, Any], timeout_s: float) -> ApartAnswer:
-        """Ask a question; return `{"value": ...}`, or `{"error_type", "error"}` after an exception, a timeout or a crash."""
+        """Ask a process, an idle one or a new one; return its answer.
+
+        It has `value`, and for a schema possibly `words`; after an exception, a timeout or a crash, it has `error_type` and
+        `error` instead.
+        """
         worker = self._idle.pop() if self._idle else _EvalProcess()
         self._busy.add(worker)
         try:

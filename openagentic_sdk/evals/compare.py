@@ -11,6 +11,7 @@ differences between cases.
     other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
                                             fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
     other values, fewer than 6 cases        none: no 95 % interval exists for so few
+    other values that all changed equally   none: their variation is unknown
     costs, 6 cases or more                  that of the median difference, exact for any distribution (sign test; Conover,
                                             Practical Nonparametric Statistics, 1999, 3.2): for the mean of skewed values,
                                             no method, bootstrap included, is valid for so few
@@ -35,6 +36,7 @@ from ..ground.frozen import frozen
 from .report import EvalReport, FailOn, Row, mean, xml_attributes
 
 LEAST_CASES = 6
+# The exact interval holds the means of all 2 ** 16 subsets in memory.
 MOST_EXACT = 16
 SAMPLES = 10_000
 SEED = 1
@@ -102,7 +104,7 @@ class Comparison:
 def compare_reports(
     a: EvalReport, b: EvalReport, *, variant_a: str | None = None, variant_b: str | None = None
 ) -> Comparison:
-    """Compare two evals, or two variants: one variant of each eval, or if none is named, all that both have.
+    """Compare two evals, or two variants: the named variant of each eval or, if none is named, all that both have.
 
     Raises `OptionsError` for a variant that did not run, and if no case ran in both.
     """

@@ -70,11 +70,13 @@ class EvalJob:
     def session_id(self, eval_id: str, part: str = "run") -> str:
         """The id of the session that this run creates: the same after a crash, so that nothing is repeated."""
         digest = hashlib.sha256("\0".join((eval_id, *map(str, self.key), part)).encode()).hexdigest()
-        return digest[:32]  # no prefix of it is a prefix of the eval's own id
+        # Not the eval's id with a suffix: then a person could no longer abbreviate the eval's own id.
+        return digest[:32]
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
     """Look up the cases of a suite in a store; a case with a tag or a search becomes one for each session found.
+
     Raises `SuiteError` for a session or file that does not exist, and for a tag or a search that finds nothing.
     """
     cases: list[Planned] = []
@@ -105,7 +107,7 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
 
 
 def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[Planned]:
-    """The cases with which an eval began, since the results of tags and searches may have changed."""
+    """The cases with which an eval began, from its plan: tags and searches may find other sessions now."""
     by_id = {case.id: case for case in suite.cases}
     return [
         Planned(id=entry["id"], case=case, session_id=entry.get("session_id"))

@@ -119,7 +119,7 @@ class EvalReport:
         )
 
     def after(self, event: Event) -> EvalReport:
-        """The report including one more event."""
+        """The report including one more event; a second result of the same run counts only if the first could not run."""
         if isinstance(event, EvalCase):
             before = next((run for run in self.runs if key_of(run) == key_of(event)), None)
             if before is not None and not could_not_run(before):

@@ -117,10 +117,10 @@ class Variant:
 class Suite:
     """The definition of an eval: an agent and its variants, cases to run them on, and scorers of the runs.
 
-    `agent` is options, a function that creates them for each run, a table as in `agents.toml`, or `module:name` of one of
-    the first two; without an agent, cases can only be replayed. `parallel` limits concurrent runs. `max_cost_usd` limits
-    the total cost of all runs and judges, `timeout_s` the duration of a run. `live_tools` run for real in a replay. Paths
-    are relative to `folder`; `source` is where the suite was loaded from.
+    `agent` is an `Agent` or options, a function that creates them for each run, a table as in `agents.toml`, or
+    `module:name` of an agent, options or a function; without an agent, cases can only be replayed. `parallel` limits
+    concurrent runs. `max_cost_usd` limits the total cost of all runs and judges, `timeout_s` the duration of a run.
+    `live_tools` run for real in a replay. Paths are relative to `folder`; `source` is where the suite was loaded from.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Suite:
     source: str = ""
 
     def digest(self) -> str:
-        """The digest of the suite's definition; functions are represented by the text of their files."""
+        """The digest of the suite's definition, with the text of the files that it names or that define its functions."""
         files = [name for variant in self.variants.values() if (name := variant.system_prompt_file) is not None]
         definition = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
         return hashlib.sha256(json.dumps(definition, default=_digest_form, sort_keys=True).encode()).hexdigest()

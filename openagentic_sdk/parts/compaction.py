@@ -130,7 +130,7 @@ class Compaction(Part):
         return True
 
     def _raise_if_stopped(self, trigger: str) -> None:
-        """Raise `RunStopped` if a hook stopped the run, before the model is asked. Manual compaction belongs to no run."""
+        """Raise `RunStopped` if a hook stopped the run; never for manual compaction, which happens outside a run."""
         if self.run.hooks.stopped_by is not None and trigger != "manual":
             raise self.run.hooks.stopped_by
 

@@ -1,4 +1,4 @@
-"""Translate permission rules into file access for commands, for the sandbox and for the gate's decisions."""
+"""Translate permission rules into the file access of commands, for the sandbox and for the gate's decisions."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class FinalAnswerTool(Tool):
 
 
 class Repairs:
-    """The number of a run's answers that were rejected, whatever the reason, with its limit `most`."""
+    """A counter of a run's rejected answers, whatever the reason; `most` is the limit."""
 
     def __init__(self, run: Run, most: int) -> None:
         self._run, self._most, self.count = run, most, 0
@@ -149,6 +149,7 @@ class StructuredOutput(Part):
 
     async def may_end(self, reply: Reply) -> bool:
         """Read the answer from the model's last text; if it does not match, tell the model to repair it and return False.
+
         Raises `StructuredOutputError` if the repair turns are used up.
         """
         if reply.calls:  # the answer was given by a call, and matches

@@ -14,7 +14,7 @@ _SHELL = "Bash"
 
 
 class ShellFolder(Part):
-    """The start folder of a run's commands. Without this part, each command starts in the session's folder."""
+    """A part that keeps the start folder of a run's commands. Without it, each starts in the session's folder."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

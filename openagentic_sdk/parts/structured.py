@@ -273,7 +273,7 @@ def _takes_null(schema: Any, root: Mapping[str, Any]) -> bool:
 
 
 def _is_nullable(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema accepts null, apart from schemas that it refers to."""
+    """Whether a schema itself accepts null; False for a reference or a union, whose branches are checked separately."""
     if schema.keys() & {"$ref", *_UNIONS}:
         return False
     kinds = schema.get("type", "null")

@@ -326,7 +326,7 @@ class SubagentRuns(Part, Subagents):
     async def _record_loss(
         self, started: SubagentStarted, why: str, finished: SubagentFinished | None, *, is_open: bool
     ) -> None:
-        """Record that a subagent cannot continue, as the result of its call if that is open."""
+        """Record that a subagent cannot continue: its end, unless None, and the result of its call, if that is open."""
         result = [unknown_result(started.tool_use_id, _loss(started, why))] if is_open else []
         await self.run.record(*([] if finished is None else [finished]), *result)
 
@@ -501,6 +501,8 @@ def _waits_for_person(view: SessionView) -> bool:
 
 def _steps(view: SessionView) -> int:
     """The number of model answers that a subagent has received, including those in earlier processes."""
+    # After a compaction, older responses are no longer in `view.events`; `view.steps` still counts all requests, and the
+    # last one may have no answer.
     answers = sum(isinstance(event, ModelResponse) and event.complete for event in view.events)
     return max(answers, view.steps - 1) if view.conversation.horizon else answers
 

@@ -18,7 +18,7 @@ _NO_RESULT = "This call has no result in the messages that the conversation bega
 
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
-    """The messages that a run's events form, without calls inside calls and without the first `skipped` of those events."""
+    """Build the messages from a run's events, without those inside calls and without the first `skipped` message events."""
     message_events = [
         event for event in events if isinstance(event, _MESSAGE_EVENTS) and event.parent_tool_use_id is None
     ]

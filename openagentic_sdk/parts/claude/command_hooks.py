@@ -262,7 +262,7 @@ class ShellHook:
 
 
 async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -> bool:
-    """Wait until a hook ends or its first line asks not to wait; return whether it was the line."""
+    """Wait until a hook ends (return False), or its first line asks not to wait for it (return True)."""
     is_open = True
     while not work.done():
         await asyncio.wait((work,), timeout=_LOOK_EVERY_S if is_open else None)

@@ -248,7 +248,7 @@ def _deliver(session_id: str, text: str) -> None:
 
 
 def allowlists(policy: SkillPolicy) -> list[Narrowing]:
-    """The restriction by each skill that allows only some tools; the tools for skills are always allowed."""
+    """A restriction for each skill that allows only some tools; the tools for skills are always allowed, too."""
     return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
 
 
@@ -312,7 +312,7 @@ class ProjectGuidance:
         return self._prompts[servers]
 
     def attached_file(self, path: str) -> str | None:
-        """The text that appends a file named in a prompt; see `commands.attached_file`."""
+        """The text to append for a file that a prompt names; see `commands.attached_file`."""
         return attached_file(path, self._project.folders)
 
     def expand(
@@ -415,7 +415,7 @@ class ProjectGuidance:
         return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
 
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
-        """The rules that allow reading the folders of active skills; a skill that is not indexed there grants nothing."""
+        """The rules that allow reading the folders of those active skills that the project's index contains."""
         active = active_skills(skill_events)
         indexed_paths = {skill.path for skill in self._project.skills().skills} if active else set()
         folders = {os.path.dirname(skill.path) for skill in active if skill.path in indexed_paths and skill.path}

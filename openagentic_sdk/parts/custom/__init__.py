@@ -70,7 +70,8 @@ class SeenAnswer:
 
 @frozen
 class SeenCost:
-    """The usage and cost of one request to the model, including requests for summaries, and answers cut off after a usage.
+    """The usage and cost of one request to the model; requests for summaries count too, as do cut-off answers with a usage.
+
     `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`: None if
     the endpoint did not report it. `cost_usd` is None without a known price.
     """
@@ -178,7 +179,7 @@ class PackagePart(Part):
 
 
 def folds_of(openers: Iterable[Any]) -> tuple[type[Fold], ...]:
-    """The folds that those of these parts need that belong to this package. `check_parts` must have accepted them."""
+    """The folds that this package's parts among `openers` need. `check_parts` must have accepted the openers."""
     kinds = [cast("type[PackagePart]", kind_of(opener)) for opener in openers if is_of_package(opener)]
     return tuple(dict.fromkeys(fold for kind in kinds for fold in kind.folds))
 
@@ -198,7 +199,7 @@ def class_of(opener: Any) -> type[CustomPart]:
 
 
 def check_parts(openers: Any) -> None:
-    """Raise `OptionsError` unless these are user-defined parts with valid, unique names."""
+    """Raise `OptionsError` unless these create user-defined parts with valid, unique names, or parts of this package."""
     if not isinstance(openers, Collection) or isinstance(openers, str | bytes | Mapping):
         raise OptionsError(f"parts must be a list of subclasses of CustomPart, not {shown(openers)}")
     names: set[str] = set()

@@ -160,7 +160,10 @@ async def read_long_result(result: Mapping[str, Any]) -> ToolOutput | str:
 
 
 def _json_text(value: Any) -> str:
-    """Return the value as JSON, or its `repr` if nested too deeply; in pieces, because the C encoder blocks all threads."""
+    """Return the value as JSON; if it is nested too deeply, the beginning of its `repr`.
+
+    It is encoded in pieces, because the C encoder blocks all threads.
+    """
     try:
         return "".join(json.JSONEncoder(ensure_ascii=False).iterencode(value))
     except RecursionError:

@@ -57,7 +57,10 @@ class ToolDefinition:
 
 
 def tool_digest(raw: Mapping[str, Any]) -> str:
-    """The digest of a definition: SHA-256 of the canonical JSON of its name, texts, schemas and annotations."""
+    """The digest of a definition: SHA-256 of the canonical JSON of its name, texts, schemas and annotations.
+
+    Raises `ValueError` or `RecursionError` if it is nested too deeply.
+    """
     return json_sha256({key: raw[key] for key in PINNED if key in raw})
 
 
@@ -251,7 +254,7 @@ class _SchemaReader:
         return parts or None
 
     def _parts(self, value: list[Any]) -> list[Any]:
-        """Read a list of schemas. Any other item becomes a schema that matches nothing, because a `$ref` counts items."""
+        """Read a list of schemas. Any other item becomes False, so that a `$ref` by index still finds the items after it."""
         return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
     def named_schemas(self, value: Any) -> Any:

@@ -139,7 +139,8 @@ async def _initialize_or(session: McpSession, discovering: asyncio.Task[bool]) -
 async def _discover(session: McpSession, version: str) -> bool:
     """Ask a server for its protocol versions; return False if the answer does not prove that it is modern.
 
-    Raises `McpError` for a server that lists versions but supports none of this client's, and if HTTP fails.
+    Raises `McpError` for a server that lists versions but supports none of this client's and, over HTTP, if the request
+    fails.
     """
     assert session.wire is not None
     if isinstance(session.wire, HttpWire):

@@ -50,6 +50,7 @@ _copied: ContextVar[ParamHeaders | None] = ContextVar("mcp_param_headers", defau
 
 class HttpAuth(Protocol):
     """The authentication of requests to a server.
+
     `headers` is called before every request; `refused` is called with a 401 or 403 and its challenge, and returns whether
     to send the request again.
     """
@@ -270,6 +271,8 @@ class HttpWire:
         if self._session_id is not None and is_gone:
             self._session_id = None
             raise SessionGoneError(about, server=self.name)
+        # During `initialize`, only MCP's own codes are an answer: with any other, the caller needs the status to decide
+        # whether to try the oldest transport.
         if request_id is None or not isinstance(code, int) or (self.version is None and not -32029 <= code <= -32020):
             raise HttpStatusError(about, server=self.name, status=answer.status)
         self._take({"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)

@@ -44,6 +44,7 @@ _READ_AT_ONCE, _READ_AT_ONCE_SIZE = 8, 256 * 1024
 
 class ToolPins(Protocol):
     """The definitions of a server's tools that a person agreed to.
+
     `judge` returns those of a server's definitions that may be offered, and the names of the others with the reasons.
     """
 

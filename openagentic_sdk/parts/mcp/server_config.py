@@ -152,7 +152,7 @@ class McpServer:
 
     @property
     def kind(self) -> TransportKind:
-        """How the server is reached."""
+        """The transport by which the server is reached; `tools` for tools of this process."""
         if self.command is not None:
             return "stdio"
         return ("sse" if self.is_sse else "http") if self.url is not None else "tools"

@@ -105,7 +105,7 @@ class McpSession:
         return McpError(f"{self.name} is not connected", server=self.name) if self.wire is None else self.wire.lost
 
     def make_peer(self, send: Callable[[bytes], Any]) -> Peer:
-        """Create the peer that a wire uses."""
+        """Create the peer with which a wire exchanges JSON-RPC messages; `send` sends one line."""
         return Peer(
             send,
             self._on_request,

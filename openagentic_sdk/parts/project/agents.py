@@ -88,6 +88,7 @@ class AgentSet:
 
 def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> AgentSet:
     """Read the subagents of the project, its user and `more`; the first of each name applies.
+
     A file without a name is documentation and not a subagent.
     """
     return AgentSet(*read_named(folders, "agents", more, MAX_AGENT_BYTES, parse_agent))

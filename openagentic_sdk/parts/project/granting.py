@@ -1,4 +1,4 @@
-"""Find the files of a project that could grant something, with their digests: a decision to trust it is about these.
+"""Find the files of a project that could grant something, with their digests: a decision to trust it covers these.
 
 Links are followed while they stay in the project, so a linked skill counts like one that is stored in its place. Two names
 are ignored, because they appear automatically and are harmless: `.DS_Store`, and a `__pycache__` whose content is exactly
@@ -144,7 +144,8 @@ class _GrantReading:
             )
 
 
-# Compiles code of the project only to compare it, in a separate process: a malicious file can at most crash that.
+# Compiles code of the project only to compare it, in a separate process: a malicious file can at most crash that. Whatever
+# reading or compiling raises, the file is not printed, and so it counts as one that could grant something.
 # Each name is printed at once, so a crash loses only the names after it. A compiled file has a header of 16 bytes (PEP 552).
 _COMPARE = """
 import importlib.util, json, marshal, sys

@@ -21,7 +21,7 @@ LOCAL_SETTINGS = os.path.join(".claude", "settings.local.json")
 
 
 def add_allow_rule(project_dir: str | os.PathLike[str], rule: str) -> bool:
-    """Append a rule to `permissions.allow`; return False if it is already there.
+    """Append a rule to `permissions.allow` in the project's local settings; return False if it is already there.
 
     Raises `OptionsError` if the file is not a settings file, is outside the project or cannot be written.
     """

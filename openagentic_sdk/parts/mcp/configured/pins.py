@@ -120,7 +120,7 @@ def _entries(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def name_of(tool: Mapping[str, Any]) -> str:
-    """A tool's name at the server, as text."""
+    """The server's name for a tool, as text."""
     return str(tool.get("name"))
 
 

@@ -80,7 +80,7 @@ class _LoopbackVisit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Open the login page; return the query of the browser's callback. Raises `McpAuthError` after `wait_s`."""
+        """Open the login page; return the query of the browser's callback. Raises `McpAuthError` after `wait_s` seconds."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in to {urlsplit(url).netloc} in the browser that opens now, or at this address:")
         browser.tell(url)

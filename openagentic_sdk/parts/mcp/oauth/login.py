@@ -275,7 +275,7 @@ class OAuth:
             return True
 
     def _forget_client(self, login: Login) -> None:
-        """Delete a client that its issuer no longer accepts."""
+        """Delete a client that its issuer no longer accepts, and its tokens."""
         with contextlib.suppress(StorageError):
             self._logins.drop_client(login.issuer)
         self._login = replace(login, client=None, tokens=None)
@@ -411,7 +411,10 @@ class OAuth:
     async def _who_we_are(
         self, issuer: Issuer, before: OAuthClient | None, redirect_uri: str, scope: str
     ) -> OAuthClient:
-        """Our client: configured, described by its document, registered earlier for this address, or else registered now."""
+        """Return our client: configured by id or document, registered earlier for this address, or else registered now.
+
+        Raises `McpAuthError` if the issuer does not register clients, or refuses to.
+        """
         own = own_client(self._settings, issuer)
         if own is not None:
             return own

@@ -63,7 +63,7 @@ def is_same_issuer(one: str, other: Any) -> bool:
 
 
 def read_address(url: Any, what: str) -> WebUrl:
-    """Parse a URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
+    """Parse a URL, which `what` names in errors. Raises `McpAuthError` if it is invalid or ambiguous between parsers."""
     if not isinstance(url, str):
         raise McpAuthError(f"{what} must be a URL, not a {type(url).__name__}")
     try:
