@@ -211,7 +211,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
     elif of == "cost_usd":
         method, interval = "of the median difference, exact by the sign test", median_interval(deltas)
     elif len(set(deltas)) == 1:
-        method, interval = "none: every case changed by the same", None
+        method, interval = "none: every case changed by the same amount", None
     elif len(pairs) <= MOST_EXACT:
         method, interval = "exact, means of all subsets", typical_values(deltas)
     else:

@@ -108,7 +108,7 @@ class CliTest(ProjectTestCase):
         )
         code, out = self.skills("sources")
         self.assertEqual(code, 0)
-        self.assertIn(f"{self.project} is not trusted: nobody has decided about trusting {self.project} yet\n", out)
+        self.assertIn(f"{self.project} is not trusted: nobody has decided yet whether to trust {self.project}\n", out)
         self.assertIn(f"memory    {self.project}/CLAUDE.md [project]\n", out)
         self.assertIn(f"skill     {self.project}/.claude/skills/a/SKILL.md [project]  a\n", out)
 

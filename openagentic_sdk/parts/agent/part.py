@@ -189,7 +189,7 @@ class AgentPart(PackagePart):
     def hand_over(self, name: str) -> None:
         """End this run before its next step so that another agent continues. Raises `ToolError` for a second handoff."""
         if self._handoff is not None:
-            raise ToolError(f"the conversation has been handed over to {self._handoff!r} already")
+            raise ToolError(f"the conversation has already been handed over to {self._handoff!r}")
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:

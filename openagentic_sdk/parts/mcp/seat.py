@@ -301,6 +301,7 @@ class Seat:
         self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]
     ) -> list[ToolDefinition]:
         """Return the definitions whose headers can be sent, and store the headers for calls. Add the others to `problems`.
+
         Only modern servers over HTTP use these headers.
         """
         self._copied = {}

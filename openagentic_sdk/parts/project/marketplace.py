@@ -74,7 +74,7 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
         if not isinstance(name, str) or not NAME.fullmatch(name):
             notes.append(
                 Diagnostic.left_out(
-                    "marketplace", f"its name {name!r:.80} does not consist of letters, digits and hyphens"
+                    "marketplace", f"its name {name!r:.80} must consist of letters, digits, '.', '_' and '-'"
                 )
             )
         elif not isinstance(market.get("plugins"), list):
@@ -104,7 +104,7 @@ def _listed(
     """Read one entry; return None, and add a finding, if it names no usable folder of the marketplace."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
-        notes.append(Diagnostic.left_out("plugin", f"{where} has no name that consists of letters, digits and hyphens"))
+        notes.append(Diagnostic.left_out("plugin", f"{where} has no name of letters, digits, '.', '_' and '-'"))
         return None
     notes += word_notes("marketplace-plugin", entry, "plugin-part")
     source = entry.get("source")

@@ -271,7 +271,7 @@ def load_plugin(
         return None
     name = manifest.get("name") if isinstance(manifest, dict) else None
     if manifest is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
-        problems.append(Diagnostic.left_out("plugin", "it has no name consisting of letters, digits and hyphens", path))
+        problems.append(Diagnostic.left_out("plugin", "it has no name of letters, digits, '.', '_' and '-'", path))
         return None
     try:
         merged = with_entry(manifest, listed) if listed is not None else manifest or {"name": os.path.basename(root)}
@@ -282,7 +282,8 @@ def load_plugin(
     if not NAME.fullmatch(name) or wrong:
         what = (
             wrong
-            or f"its folder's name {name[:80]!r} does not consist of letters, digits and hyphens: give it a manifest"
+            or f"its folder's name {name[:80]!r} contains more than letters, digits, '.', '_' and '-', or begins with one "
+            "of the last three: give it a manifest"
         )
         problems.append(Diagnostic.left_out("plugin", what, path))
         return None

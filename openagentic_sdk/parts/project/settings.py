@@ -419,7 +419,7 @@ class Entries:
             self.note("settings-entry", f"hooks of type {kind[:80]} are not run here: {advice}", event)
             return None
         if not isinstance(entry, dict) or kind is None:
-            self.skip(where, "an object with type command, a command and a timeout in seconds")
+            self.skip(where, "an object with type command, a command and, optionally, a timeout above 0, in seconds")
             return None
         command, timeout, args = entry.get("command"), entry.get("timeout"), entry.get("args")
         is_number = timeout is None or (
@@ -427,7 +427,7 @@ class Entries:
         )
         is_list = args is None or (isinstance(args, list) and all(isinstance(each, str) for each in args))
         if not isinstance(command, str) or not command.strip() or not is_number or not is_list:
-            self.skip(where, "an object with type command, a command and a timeout in seconds")
+            self.skip(where, "an object with type command, a command and, optionally, a timeout above 0, in seconds")
             return None
         shell = entry.get("shell", "bash")
         if shell != "bash" and args is None:

@@ -283,7 +283,7 @@ class TrustStore:
         except StorageError as error:
             return TrustAnswer("unknown", real, digest, str(error))
         if not isinstance(entry, dict):
-            return TrustAnswer("unknown", real, digest, f"nobody has decided about trusting {real} yet")
+            return TrustAnswer("unknown", real, digest, f"nobody has decided yet whether to trust {real}")
         # A refusal does not depend on the content of the files.
         if entry.get("decision") == "refused":
             return TrustAnswer("refused", real, digest, "it was refused")

@@ -61,9 +61,9 @@ class LoopbackBrowser:
         if server is None:
             advice = "stop the program that uses it, or choose another callbackPort"
             raise McpAuthError(
-                f"port {port} of {HOST} cannot be opened: {advice}"
+                f"port {port} on {HOST} cannot be opened: {advice}"
                 if port
-                else f"no port of {HOST} can be opened: let this program listen there, and try again"
+                else f"no port on {HOST} can be opened: let this program listen there, and try again"
             )
         visit.redirect_uri = f"http://{HOST}:{server.sockets[0].getsockname()[1]}{PATH}"
         try:

@@ -239,7 +239,7 @@ class OAuth:
         except StorageError as error:
             if is_fresh:
                 raise McpAuthError(f"the login cannot be stored: {error}") from error
-            # The renewed tokens work in this process; the next one requires a login.
+            # The renewed tokens work in this process; the next process requires a login.
 
     def _at(self, issuer: str) -> Login | None:
         try:
