@@ -204,6 +204,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
     """The difference of the means of pairs (A, B), with the interval suited to these values and their number."""
     deltas = [other - one for one, other in pairs]
     interval: tuple[float, float] | None
+    # Steps and costs are not proportions, even if all of them happen to be 0 or 1.
     if of not in ("steps", "cost_usd") and all(value in (0.0, 1.0) for pair in pairs for value in pair):
         method, interval = "Newcombe's paired score interval", newcombe(pairs)
     elif len(pairs) < LEAST_CASES:

@@ -87,7 +87,7 @@ class Budget:
 
         A `cost_usd` of None makes the cost of all these budgets unknown.
         """
-        # A log or a provider from elsewhere may report anything, but must not lower the sums.
+        # A log or a provider from elsewhere may report anything, but must neither lower the sums nor make them infinite.
         normal = normalize_usage(usage)
         tokens = 0 if normal is None else normal["input_tokens"] + normal["output_tokens"]
         if not tokens and estimated_tokens:

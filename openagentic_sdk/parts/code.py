@@ -93,6 +93,7 @@ class _RecordedCallsInside:
             return error_result("", ToolError("a hook has ended this run: no more calls are made"))
         outer_id = self._outer_id
         self._call_count += 1
+        # An earlier attempt of this call may have used these ids.
         while f"{outer_id}.{self._call_count}" in run.view.calls:
             self._call_count += 1
         if labels is not None:

@@ -193,6 +193,7 @@ class ServerTools(Part):
     def _served(self) -> list[BareTool]:
         """The servers' tools that this agent may use, sorted by name."""
         offers, (before, earlier_tools) = self._offers, self._served_before
+        # Resources may be read if the agent may use the tools of their server: a made-up name stands in for these.
         served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))
         if len(served) == len(before) and all(map(is_, served, before)):
             return earlier_tools

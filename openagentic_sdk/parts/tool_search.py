@@ -119,6 +119,7 @@ class DeferredTools(Part):
         if can_load_tools(run.agent.provider, run.model):
             for name in _found_in(run.view.conversation) & loaded.keys() & sent_specs.keys():
                 sent_specs[name] = {**sent_specs[name], "defer_loading": True}
+        # Definitions that were sent before keep their positions, so that the prefix that a provider has cached stays valid.
         names = dict.fromkeys(
             [*(n for n in earlier_specs if n in sent_specs), *(n for n in sent_specs if n not in loaded), *loaded]
         )

@@ -87,7 +87,7 @@ MATCHED: Mapping[str, tuple[str, ...]] = {
 }
 # The subagent for a call or skill that names none.
 GENERAL_AGENT = "general-purpose"
-# Our tool for each of Claude Code's tools.
+# Our tool for each of Claude Code's tools that has another name here and may be called by it.
 ALSO = {
     "Skill": "SkillActivate",
     "SlashCommand": "SkillActivate",
