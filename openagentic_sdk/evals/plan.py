@@ -75,7 +75,7 @@ class EvalJob:
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """Look up the cases of a suite in a store; a case with a tag or a search becomes one for each session found.
+    """Look up the cases of a suite in a store; one with a tag or a search becomes up to `limit`, one for each session.
 
     Raises `SuiteError` for a session or file that does not exist, and for a tag or a search that finds nothing.
     """

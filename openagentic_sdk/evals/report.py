@@ -162,7 +162,7 @@ class EvalReport:
         return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in keys]
 
     def missing(self) -> list[tuple[str, str, int]]:
-        """The planned runs that are not finished: case, variant and repeat."""
+        """The planned runs without a result: case, variant and repeat."""
         done = set(map(key_of, self.runs))
         planned = (
             (str(entry.get("id")), variant, repeat)
@@ -269,8 +269,9 @@ def _line(text: object) -> str:
 def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
     """JUnit XML, one test suite for each variant and one test case for each run.
 
-    A failed repeat of a case that does not fail counts as skipped, with its message. The output is valid under both schemas
-    in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins' xUnit plugin.
+    A planned run without a result counts as skipped, and so does a failed repeat of a case that does not fail, with its
+    message. The output is valid under both schemas in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and
+    that of Jenkins' xUnit plugin.
     """
     suites = []
     for number, variant in enumerate(report.started.variants):

@@ -217,7 +217,7 @@ def describe_call(call: Call) -> str:
 
 
 def _fits_plainly(call: Call, made_call: MadeCall) -> bool:
-    """Whether the call matches, apart from its patterns."""
+    """Whether a call that was made matches an expected one, apart from the patterns in `matches`."""
     return (
         fits_name(call.tool, made_call.tool)
         and call.outcome in (None, made_call.outcome)
@@ -227,7 +227,7 @@ def _fits_plainly(call: Call, made_call: MadeCall) -> bool:
 
 
 def _holds(value: Any, expected: Any) -> bool:
-    """Whether an argument equals the expected one; an object may have additional members."""
+    """Whether a value equals the expected one as JSON; an object may have additional members, unless it is in a list."""
     if isinstance(expected, Mapping):
         return isinstance(value, Mapping) and all(
             key in value and _holds(value[key], expected[key]) for key in expected

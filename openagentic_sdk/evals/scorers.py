@@ -67,7 +67,7 @@ class JsonSchema:
 class Call:
     """An expected call: the name of its tool matches `tool` (`Edit|Write`, `mcp__db__*`); its arguments contain `input`.
 
-    Each pattern in `matches` must be found in the argument of that name. `outcome` is one of `tool.result`.
+    Each pattern in `matches` must be found in the argument of that name. `outcome` is as in `tool.result`; None is any.
     """
 
     tool: str
@@ -147,8 +147,8 @@ class Function:
 class Judge:
     """A model that judges whether the answer satisfies the rubric, in a session of its own.
 
-    `model` and the settings after it are as in a variant and default to the agent's. `with_calls` includes the calls. The
-    score passes if the verdict is `pass` and the value is at least `pass_from`.
+    `model` and the settings up to `script` are as in a variant and default to the agent's. With `with_calls`, the judge also
+    reads the calls. The score passes if the verdict is `pass` and the value is at least `pass_from`.
     """
 
     type = "judge"

@@ -43,7 +43,7 @@ _MAX_LISTED_CHARS = 2000
 class DeferredTools(Part):
     """A part that decides which tool definitions the model receives and which it must search for.
 
-    It must search if all definitions together exceed `limit_bytes`.
+    It must search if all definitions together exceed `limit_bytes`, or are too many for a request.
     """
 
     def __init__(self, run: Run, limit_bytes: int) -> None:

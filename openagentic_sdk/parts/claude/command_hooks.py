@@ -469,8 +469,8 @@ def _is_named(matcher: str, name: str) -> bool:
 def matched_names(matcher: str) -> tuple[str, str | None]:
     """Convert a matcher of settings to a pattern, and to a regular expression or None; names must match both.
 
-    Names joined by `|` or `,` are an exact list; `*` and "" match all names; anything else is a regular expression that is
-    searched for in a name.
+    Names joined by `|` or `,` are an exact list, to which our names for them are added; `*` and "" match all names; anything
+    else is a regular expression that is searched for in a name.
     """
     if matcher in ("", "*"):
         return "*", None

@@ -47,7 +47,7 @@ _PERMISSIONS: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask
 
 
 def decision_of(point: str, code: int, out: str, err: str, command: str = "the hook") -> HookDecision | None:
-    """The decision of a hook that ended with this exit code. Raises RuntimeError with the reason if it failed."""
+    """The decision of a hook that ended with this exit code, if any. Raises RuntimeError with the reason if it failed."""
     if code == 2:
         return _forbidden(point, out, err)
     if code == 0 or read_object(out) is not None:
@@ -57,7 +57,7 @@ def decision_of(point: str, code: int, out: str, err: str, command: str = "the h
 
 
 def answer_of(point: str, text: str) -> HookDecision | None:
-    """The decision in a hook's stdout. Text that is not a JSON object is context at the points that Claude Code documents.
+    """The decision in a hook's stdout, if any. Text other than a JSON object is context where Claude Code documents that.
 
     Raises RuntimeError for an object whose fields have other types than documented, unless it clearly forbids.
     """

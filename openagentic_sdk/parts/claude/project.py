@@ -195,7 +195,7 @@ class ProjectPart(Part, SkillRuns):
         return self._transcript_file.write(run.view.events, run.session_id, run.agent.cwd)
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
-        """Append the rules for the files of a call to its result, except those that the model still sees.
+        """Add messages with the rules for the files of a call, except those that the model still sees; return the result.
 
         After a resume it still sees them; after a compaction or a rewind it may not.
         """

@@ -45,7 +45,10 @@ class Readable(Protocol):
 
 
 class ListResourcesTool(Tool):
-    """A tool that lists resources: `{"resources": [{"server", "uri", "name", ...}], "note"?}`; the note contains errors."""
+    """A tool that lists resources: `{"resources": [{"server", "uri", "name", ...}], "note"?}`.
+
+    The note contains errors, and the number of resources beyond `MAX_LISTED`.
+    """
 
     name = "ListMcpResources"
     labels = ToolLabels(control=(), sink=False)
@@ -181,7 +184,10 @@ async def _ready(seat: Readable) -> Readable:
 
 
 async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
-    """Request a prompt from a server. Its arguments in `text` are words in the prompt's own order, or `name=value`."""
+    """Request a prompt from a server. Its arguments in `text` are words in the prompt's own order, or `name=value`.
+
+    Raises `McpError` if there is no such prompt, if a required argument is missing, or if the request fails.
+    """
     prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
     prompt = next((one for one in prompts if one.get("name") == name), None)
     if prompt is None:

@@ -1,9 +1,9 @@
 """Read the CLAUDE.md files and rules that apply to every run of a project, in order of precedence.
 
-The order is managed, user, the folders above the project, and each folder from the project's root to the working directory,
-the nearest last. Within a folder it is CLAUDE.md, .claude/CLAUDE.md, AGENTS.md and .claude/rules (these two only in the
-project), CLAUDE.local.md. A file is included once, however many names it has. Imports (`@path`) follow the file that names
-them.
+The order is: the managed CLAUDE.md, the user's CLAUDE.md and rules, the folders above the project, and each folder from the
+project's root to the working directory, the nearest last. Within a folder it is: CLAUDE.md, .claude/CLAUDE.md, AGENTS.md and
+.claude/rules (both only in the project), CLAUDE.local.md. A file is included once, however many names it has. Imports
+(`@path`) follow the file that names them.
 """
 
 from __future__ import annotations

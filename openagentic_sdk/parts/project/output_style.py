@@ -29,7 +29,7 @@ class OutputStyle:
 
 
 def read_output_style(folders: ClaudeFolders, name: str | None, more: Iterable[MarkdownFile] = ()) -> OutputStyle:
-    """Read the style with this name; `more` are files of plugins. `default` and None select none."""
+    """Read the style with this name, if a file defines it; `more` are files of plugins. `default` and None select none."""
     if name is None or name_key(name) == "default":
         return OutputStyle()
     problems: list[Diagnostic] = []

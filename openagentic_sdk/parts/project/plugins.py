@@ -1,7 +1,8 @@
 """Plugins: folders with their own skills, commands, agents, hooks and output styles, named `plugin:name`.
 
 Nothing is downloaded. A plugin in the project is used while the project is trusted, as a part of what is trusted; a plugin
-from elsewhere is used if a person has added it and its files have not changed since.
+from elsewhere is used if a person has added it and its files have not changed since. Settings can disable any plugin, and
+must enable one that a marketplace lists.
 """
 
 from __future__ import annotations
@@ -177,7 +178,10 @@ class PluginRegistry:
         return sorted(added)
 
     def load(self, key: str, problems: list[Diagnostic]) -> Plugin | None:
-        """Load an added plugin with its current files; return None, and add a finding, if it cannot be used."""
+        """Load an added plugin with its current files; return None, and add a finding, if it cannot be used.
+
+        Raises KeyError for an id that was not added.
+        """
         entry = self.entries()[key]
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 

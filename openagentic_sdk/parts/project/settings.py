@@ -138,7 +138,7 @@ class _File:
 
 
 def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_below: bool | None = None) -> Settings:
-    """Read the settings of all files in the folders. Raises `OptionsError` for managed settings that cannot be listed.
+    """Read and merge all settings files of the folders. Raises `OptionsError` for managed settings that cannot be listed.
 
     Unless the project is `trusted`, its files contribute no hooks, env, allow rules, additional folders or looser mode;
     what they forbid still applies. `trusted_below` is the same for the working directory's own files if it is a folder of

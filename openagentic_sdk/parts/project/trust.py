@@ -1,7 +1,8 @@
 """Store a person's decision on whether a project's files may grant anything, bound to the files' content at that time.
 
-One JSON file contains the decisions. A decision is valid only while everything in the project that could grant something is
-unchanged byte for byte; if the file of decisions cannot be read, nothing is trusted.
+One JSON file contains the decisions. Trust is valid only while everything in the project that could grant something is
+unchanged byte for byte, apart from new files that request nothing; if the file of decisions cannot be read, nothing is
+trusted.
 """
 
 from __future__ import annotations

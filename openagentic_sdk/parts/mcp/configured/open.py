@@ -20,7 +20,7 @@ def secrets_of_servers(
 ) -> dict[str, str]:
     """Collect the secrets that the servers of a run receive, with a name for each, to mask them; see `secrets_in`.
 
-    The tokens of stored logins are included, if they can be read.
+    The tokens of stored logins are included, if they can be read. Raises `OptionsError` for an unusable server in code.
     """
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(own_servers)}
     secrets = {
