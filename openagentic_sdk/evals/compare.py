@@ -11,7 +11,7 @@ differences between cases.
     other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
                                             fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
     other values, fewer than 6 cases        none: no 95 % interval exists for so few
-    other values that all changed equally   none: their variation is unknown
+    other values that all changed equally   none: the differences do not vary
     costs, 6 cases or more                  that of the median difference, exact for any distribution (sign test; Conover,
                                             Practical Nonparametric Statistics, 1999, 3.2): for the mean of skewed values,
                                             no method, bootstrap included, is valid for so few
@@ -308,7 +308,10 @@ def comparison_junit(comparison: Comparison, suite: str, fail_on: FailOn = "most
 
 
 def exact_p_value(better: int, worse: int) -> float | None:
-    """McNemar's exact test: the probability that chance splits the changed cases at least as unevenly; None without any."""
+    """McNemar's exact test: the probability that chance splits the changed cases at least as unevenly.
+
+    None if no case changed.
+    """
     n = better + worse
     if not n:
         return None

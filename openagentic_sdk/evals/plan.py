@@ -75,7 +75,7 @@ class EvalJob:
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """Look up the cases of a suite in a store; one with a tag or a search becomes up to `limit`, one for each session.
+    """Look up the cases of a suite in a store; a tag or a search becomes one case for each session found, up to `limit`.
 
     Raises `SuiteError` for a session or file that does not exist, and for a tag or a search that finds nothing.
     """
@@ -130,7 +130,7 @@ def variants_of(suite: Suite) -> list[str]:
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
-    """The first `limit` of these sessions, except those of subagents and those that evals created, which keep tags."""
+    """The first `limit` of these sessions that neither belong to subagents nor were created by evals (copies keep tags)."""
     own_names: list[str] = []
     for name in names:
         if len(own_names) >= limit:

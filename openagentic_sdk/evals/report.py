@@ -133,7 +133,7 @@ class EvalReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything ran, and no case failed in most of its repeats or could not be run or scored."""
+        """Whether the eval passes if a case fails only when most of its repeats fail; see `passes`."""
         return self.passes()
 
     def passes(self, fail_on: FailOn = "most") -> bool:

@@ -212,9 +212,9 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strict_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reference to the whole schema or one of its definitions alone: strict mode allows no keyword beside it.
+    """Return a reference to the whole schema or to one of its definitions; strict mode allows no keyword beside it.
 
-    Raises `_NoStrictFormError` for any other reference, and for one beside keywords that cannot be dropped.
+    Raises `_NoStrictFormError` for any other reference, and for one beside keywords other than a title or description.
     """
     reference = str(schema["$ref"])
     is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)

@@ -99,7 +99,7 @@ class DeferredTools(Part):
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 
     def _registry(self, tools: Sequence[BareTool]) -> ToolRegistry:
-        """A registry of all tools, with the definitions to send. Sets `_hidden` to the names of the tools to search for.
+        """Build a registry of all tools with the definitions to send; set `_hidden` to the names of the others.
 
         If definitions are deferred, only those always sent, sent before or found are sent, and ToolSearch's.
         """

@@ -377,7 +377,7 @@ class ProjectGuidance:
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """The events at the start of a run: activations of skills, new notices, and changes of active skills' files.
 
-        A run with `brings` only has the activations.
+        With `brings`, only the activations are returned.
         """
         if self._brings is not None:
             return self._activations(self._brings, view, session_id)

@@ -132,7 +132,7 @@ class StdioWire:
         try:
             if command is not None and not self._ended.is_set():
                 self._close_fd("in")
-                # After an order to terminate, the helper itself kills after `TERM_S`: one second more, for its report.
+                # After an order to terminate, the helper kills on its own after `TERM_S`; its report may take a second more.
                 for order, moment_s in ((None, EXIT_S), (b"T", TERM_S + 1), (b"K", TERM_S)):
                     if order is not None:
                         command.order(order)

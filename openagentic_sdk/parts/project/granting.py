@@ -1,4 +1,4 @@
-"""Find the files of a project that could grant something, with their digests: a decision to trust it covers these.
+"""Find the files of a project that could grant something, and their digests, to which a decision to trust it is bound.
 
 Links are followed while they stay in the project, so a linked skill counts like one that is stored in its place. Two names
 are ignored, because they appear automatically and are harmless: `.DS_Store`, and a `__pycache__` whose content is exactly
