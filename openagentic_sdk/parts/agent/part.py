@@ -237,7 +237,6 @@ class AgentPart(PackagePart):
 
 
 async def _ask(check: GuardrailCheck, context: ToolContext[Any], value: Any, kind: str) -> Any:
-    """Call a validator or guardrail with a value."""
     name = f"{kind} {name_of(check)}"
     return await call_guest(partial(ask_callable, partial(check, context, value), f"openagentic-{name}"), name)
 

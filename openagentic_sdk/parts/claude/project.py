@@ -433,7 +433,6 @@ class ProjectGuidance:
             return ()
 
     def _findings(self) -> list[SystemNotice]:
-        """The findings about the project that a person should see."""
         project = self._project
         findings = project.diagnostics()
         # Of skills, only those that cannot be loaded: `skills check` reports problems in a skill's own text.

@@ -259,7 +259,6 @@ def _in_market(key: str, root: str) -> ListedPlugin | None:
 
 
 def _digest(place: str, listed: ListedPlugin | None) -> str:
-    """The digest of a plugin's files and of the entry that lists it."""
     files = tree_sha256(place)
     return files if listed is None else hashlib.sha256(f"{files}\0{listed.digest}".encode()).hexdigest()
 
