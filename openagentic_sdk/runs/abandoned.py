@@ -1,4 +1,4 @@
-"""Find requests abandoned by a process that was shut down or died; a process with their agent and key resumes them."""
+"""Find requests abandoned by a process that was shut down or died; a process with their agent and key can resume them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MAX_DEATHS = 10
 class AbandonedRequest:
     """An abandoned request; its session's log ends at `seq`. `deaths` counts the processes that died during it.
 
-    `said_seq` is the `seq` of its prompt. `options` resume it; they are None if this process cannot, and `refusal` is the
-    reason.
+    `said_seq` is the `seq` of its prompt. `options` resume the request; if this process cannot, they are None, `said_seq`
+    and `deaths` are 0, and `refusal` is the reason.
     """
 
     session_id: str
@@ -38,7 +38,7 @@ class AbandonedRequest:
 
 
 def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) -> AbandonedRequest | None:
-    """The newest request of a session if it is abandoned; None if it is running, parked or finished.
+    """Find the newest request of a session if it is abandoned; None if it is running, parked or finished.
 
     Raises `SessionNotFoundError` and any error of reading a log.
     """

@@ -2,7 +2,8 @@
 
 The model's answers come from the log; prompts, tool definitions, hooks and permissions are the agent's own. Tools return
 their recorded results, except those that run live: pure functions of the caller (`@tool` with effect "read"), tools that
-only change the session (skills, to-dos), and those that are named. Questions get their recorded answers. Nothing is sent.
+only change the session (skills, to-dos), and those named in `live_tools`. Questions get their recorded answers. Nothing is
+sent.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _MAX_SHOWN_CHARS = 4_000
 
 @frozen
 class AgentReplayReport:
-    """The result of a replay: `differences` as sentences, the number of recorded `steps`, and of those `compared`."""
+    """The result of a replay. `differences` are sentences, some followed by a diff.
+
+    `steps` is the number of recorded requests, `compared` the number of them that the agent made again.
+    """
 
     steps: int
     compared: int
@@ -69,7 +73,7 @@ async def replay_agent(
 ) -> AgentReplayReport:
     """Replay a log through the agent that `options` (or an `Agent`) describe, except for their provider and store.
 
-    Raises `OptionsError` for invalid options.
+    `live_tools` names further tools that run for real. Raises `OptionsError` for invalid options.
     """
     # The agent's own parts compute their states again.
     recording = Recording(event for event in events if not isinstance(event, PartState))
@@ -81,7 +85,7 @@ async def replay_agent(
     except ReplayMismatchError as mismatch:
         problem = [str(mismatch)]
     played = replay.replayed_events()
-    # Calls whose permission is decided differently now, or about which a person is now asked.
+    # Calls that are decided differently now, and calls about which a person was asked only then or is asked only now.
     before, now = (
         {event.tool_use_id: event for event in events if isinstance(event, PermissionDecision)}
         for events in (recording.events, played)
@@ -93,7 +97,9 @@ async def replay_agent(
         if new is not None and (old.allowed, old.answered_by is None) != (new.allowed, new.answered_by is None):
             call = calls.get(call_id)
             about = "" if call is None else f" {_short(call.input)}"
-            judged.append(f"{old.name}{about} ({call_id}) {_verdict(old)} then, and {_verdict(new)} now")
+            judged.append(
+                f"{old.name}{about} ({call_id}) {_verdict(old)} in the recording, and {_verdict(new)} in the replay"
+            )
     differences = [
         *judged,
         *_outputs(recording.events, played),
@@ -118,7 +124,7 @@ class _AgentReplay(Replay):
                 self._answers[question.tool_use_id, question.kind] = event.answer
 
     def first_difference(self) -> list[str]:
-        """The first request that differs; later differences follow from it."""
+        """The first request that differs, as a sentence with a diff; empty if none does. Later ones follow from it."""
         for difference in self.provider.differences:
             diff = self.provider.diff(difference.seq, self._places)
             if diff:
@@ -191,7 +197,10 @@ def _verdict(decision: PermissionDecision) -> str:
 
 
 def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
-    """The calls that ran live and returned a different result."""
+    """Sentences about the calls that returned a different result, each with a diff of at most 60 lines.
+
+    Denied calls are left out, because their verdicts are compared already.
+    """
     before = {event.tool_use_id: event for event in recorded if isinstance(event, ToolResult)}
     differences = []
     for new in played:

@@ -43,7 +43,7 @@ BackgroundState = Literal["queued", "running", "waiting", "ended", "failed", "ca
 
 @frozen
 class BackgroundResult:
-    """The state of a run when it stops. `success` is true if it completed normally with a whole answer.
+    """The outcome of a background run. `success` is true if the run ended normally and its answer was not cut off.
 
     `data` is the structured output if one was requested, otherwise the final text; `error` is the error message. A
     `waiting` run has its open `questions`, the first of them also as `question`. `saved` is false if events of the run could
@@ -95,8 +95,9 @@ async def answer_question(
     """Store the answer to a question of a parked run or of its subagent, signed with this installation's key.
 
     `answered_by` is the name of the person, `key_file` is as in the options. Raises `AnswerRefusedError` for an answer that
-    does not fit the question (see `sessions.answers`; nothing is stored), `OptionsError` if the session does not wait for
-    it, and `SessionLockedError` while a run holds the session; of two simultaneous answers, one is refused.
+    does not fit the question (see `sessions.answers`; nothing is stored), `OptionsError` if the question is not open or was
+    asked under another key, and `SessionLockedError` while a run holds the session; of two simultaneous answers, one is
+    refused.
     """
     await answer_questions(store, session_id, {question_id: answer}, answered_by=answered_by, key_file=key_file)
 
@@ -112,14 +113,15 @@ async def answer_questions(
     request_id: str | None = None,
     tools: Container[str] | None = None,
 ) -> bool:
-    """Store several answers, all or none, as `answer_question` does.
+    """Store several answers as `answer_question` does; all are checked before the first is stored.
 
-    `approver` is that of `user.answer`, for authenticated callers. `tools` are those of the process that continues the run,
-    None if it is unknown. Raises `OptionsError`, and stores nothing, if it lacks the tool of a call in question.
+    `approver` is that of `user.answer`, for authenticated callers. `tools` are those of the process that will continue the
+    run, None if they are unknown. Raises `OptionsError`, and stores nothing, if the tool of a call that one of the questions
+    is about is not among them.
 
     Secrets in free-text answers are masked: those found in the environment, and tokens recognized by their form.
-    `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if
-    all of them were.
+    `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again. Returns
+    False if all of the answers had been stored before.
     """
     require_store(store)
     template = UserAnswer("", "", answered_by, approver, request_id)
@@ -127,7 +129,8 @@ async def answer_questions(
     try:
         await store_answers(answers, template, Seal(key_file), tools)
     except (OptionsError, SessionLockedError):
-        # Only now: a first attempt is refused as well if its answers were stored and the response was lost.
+        # Looked for only after a refusal: a repeated request is refused if its first attempt stored the answers and only
+        # the response was lost.
         ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, template)
         if ids.isdisjoint(answers):
             raise
@@ -139,7 +142,7 @@ async def answer_questions(
 
 
 def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set[str]:
-    """The questions, including those of subagents, that this person has already answered in the same request."""
+    """The ids of the questions, including those of subagents, that this person has already answered in the same request."""
     return {
         event.question_id
         for name in (session_id, *descendants(store, session_id))
@@ -165,13 +168,13 @@ def open_questions(
 def check_tools(tools: Container[str], view: SessionView, session_id: str, questions: Iterable[UserQuestion]) -> None:
     """Raise `OptionsError` if this process, with these tools, could not run a call that one of the questions is about.
 
-    Tools of MCP servers are known only once these are connected, and those of subagents once these run.
+    Calls of MCP servers' tools and of subagents pass: those tools are known only once the server or subagent runs.
     """
     for question in questions:
         record = view.calls.get(question.tool_use_id or "")
         if record is None or question.kind != "permission" or "child_session_id" in question.details:
             continue
-        # The model may have used another name for the tool, and a tool may ask about what it does under another one.
+        # The model may have used another name for the tool, and a tool may ask about its action under another tool's name.
         names = (record.use.name, str(question.details.get("tool_name")))
         if not any(name in tools or name.startswith("mcp__") for name in names):
             raise OptionsError(tool_missing(session_id, names[0]))
@@ -183,7 +186,7 @@ def _find_questions(
     """The session's view, its own open questions, and those in its subagents' logs with their session ids."""
     if view is None:
         view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
-    # A question whose call has ended or was rewound can no longer be answered: neither in a fork nor after a rewind.
+    # A question without a call (None) can be answered, but not one whose call has ended, as in a fork, or was rewound.
     open_ids = {None, *(record.use.tool_use_id for record in (*view.open_calls(), *view.open_inner_calls()))}
     own = {
         question.question_id: question
@@ -192,6 +195,7 @@ def _find_questions(
     }
     inner: dict[str, tuple[str, UserQuestion]] = {}
     for child_id in [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]:
+        # A subagent's log that is missing or damaged must not hide the other questions.
         with suppress(SessionError):
             inner |= {question.question_id: (child_id, question) for question in open_questions(store, child_id, seal)}
     return view, own, inner
@@ -205,7 +209,7 @@ def _append_answers(
     seal: Seal,
     tools: Container[str] | None = None,
 ) -> None:
-    """Store answers that equal `template` except for question and text."""
+    """Store the answers, each a copy of `template` with the question's id and the text."""
     # Under the session's lock: no run and no other answer comes between the check and the append.
     with store.open_writer(session_id) as writer:
         view, own, inner = _find_questions(store, session_id, seal)
@@ -215,7 +219,7 @@ def _append_answers(
                 ended = view.answers.get(name)
                 why = "" if ended is None else f", which {ended.answered_by} has answered"
                 raise OptionsError(
-                    f"session {session_id!r} does not wait for question {name!r}{why}: "
+                    f"session {session_id!r} is not waiting for an answer to question {name!r}{why}: "
                     + existing("open questions", waiting)
                 )
             if name in own and not view.is_ours(own[name]):
@@ -226,7 +230,7 @@ def _append_answers(
                 )
         if tools is not None:
             check_tools(tools, view, session_id, [waiting[name] for name in answers if name in own])
-        # All are checked before the first is stored, in whichever log.
+        # All are checked before the first is stored in any log.
         texts = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
         for name, answer in texts.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]
@@ -289,7 +293,10 @@ class BackgroundRun:
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
-        """Wait until the run ends or waits for an answer; return its result. Raises an error that prevented its start."""
+        """Wait until the run ends or waits for an answer; return its result.
+
+        Raises the error that prevented the run's start, and `asyncio.CancelledError` if the run was cancelled.
+        """
         # Cancelling this wait must not cancel the run.
         result = await asyncio.shield(self._driver)
         assert result is not None
@@ -297,7 +304,7 @@ class BackgroundRun:
 
     @property
     def request_id(self) -> str | None:
-        """The request id of the run's prompt."""
+        """The request id of the run's prompt; None if it has none."""
         return self._request_id
 
     @property
@@ -307,7 +314,7 @@ class BackgroundRun:
 
     @property
     def last_seq(self) -> int:
-        """The `seq` of the run's newest stored event."""
+        """The `seq` of the run's newest event in the session's own log, 0 before the first one."""
         return self._stored
 
     @property
@@ -332,13 +339,17 @@ class BackgroundRun:
         return self._begun.result() if self._begun.done() else 0
 
     async def wait_begun(self) -> None:
-        """Wait until the run holds its session, which its first event shows. Raises an error that prevented its start."""
+        """Wait until the run has stored its first event, and so holds its session, or is over.
+
+        Raises the error that prevented the run's start.
+        """
         await self._until(self._begun)
 
     async def wait_stored(self) -> int:
-        """Wait until the prompt is stored; return its `seq`, 0 if a hook refused it or the run was cancelled first.
+        """Wait until the prompt is stored; return its `seq`.
 
-        Raises an error that prevented the run's start.
+        Returns 0 once the run is over without it: a hook refused the prompt, the run was cancelled, or there was none to
+        store. Raises the error that prevented the run's start.
         """
         await self._until(self._prompt_stored)
         return self._prompt_stored.result() if self._prompt_stored.done() else 0
@@ -351,7 +362,7 @@ class BackgroundRun:
             self._driver.result()
 
     def send(self, prompt: OnePrompt) -> None:
-        """Send a message to the run, for its next step or, if it has just ended, as a prompt.
+        """Send a message to the run, for its next step or, if it takes no further step, as its next prompt.
 
         Raises `OptionsError` for parts that cannot be sent, and if the run is not in progress.
         """
@@ -361,7 +372,10 @@ class BackgroundRun:
         self._turns.say(message)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
-        """Yield the session's own stored events until the run ends or waits: neither deltas nor events of subagents."""
+        """Yield the session's stored events after `after_seq` until the run ends or waits.
+
+        Deltas, and the events in the logs of subagents, are not among them.
+        """
         while True:
             # Cleared before the state is read: an event that arrives from here on sets it again, so that none is missed.
             self._news.clear()
@@ -382,7 +396,10 @@ class BackgroundRun:
         return store.read_events(self.session_id, after_seq=after_seq) if store is not None and exists else []
 
     async def answer(self, question_id: str, answer: str) -> None:
-        """Answer the question that the run waits for, and resume it. Raises `OptionsError` if it does not wait."""
+        """Answer a question of a waiting run, and resume the run.
+
+        Raises like `answer_question`, and `OptionsError` if the run is not waiting.
+        """
         store = self._turns.store
         if self.state != "waiting" or store is None:
             raise OptionsError(f"this run is {self.state} and is not waiting for an answer")
@@ -391,7 +408,10 @@ class BackgroundRun:
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
-        """End the run permanently, closing its log and any open question. A run that has ended is not changed."""
+        """End the run permanently, and close its open calls and questions.
+
+        A run that `is_over` is not changed, even if it waits for an answer; `cancel_session` ends that.
+        """
         if not self._driver.done():
             # `asyncio.wait`, because awaiting the task itself would raise the cancellation that is requested here.
             self._requested_end = "cancel"
@@ -407,7 +427,7 @@ class BackgroundRun:
     async def suspend(self, grace_s: float = 0.0) -> None:
         """End the run so that it can be resumed, here or in another process; an open question stays open, as `waiting`.
 
-        The current step has `grace_s` seconds to finish. A queued run does not start.
+        The current step has `grace_s` seconds to finish. A run that has not started yet never starts, and is `cancelled`.
         """
         if self._driver.done():
             return
@@ -462,7 +482,7 @@ class BackgroundRun:
             task = await turns.begin(prompt)
         try:
             self.session_id = turns.session_id or self.session_id
-            # Those sent while the turn was starting would otherwise wait for the next turn.
+            # Messages sent while the turn was starting would otherwise wait for the next turn.
             for message in turns.take_back():
                 turns.say(message)
             while (event := await turns.next_event(task)) is not None:

@@ -35,7 +35,7 @@ def query_forked(
 async def start_forked(
     agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, prompt: Prompt, at_seq: int | None
 ) -> RunTask:
-    """Fork a session after `at_seq` and start a run there. The caller must close the run."""
+    """Fork a session after `at_seq` (None: its end) and start a run in the copy. The caller must close the run."""
     store = agent.store
     fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, seal=agent.seal)
     fork = partial(fork, metadata=options.session_metadata)

@@ -60,9 +60,10 @@ _CONVERSATION = frozenset(
 
 @frozen
 class ReplayReport:
-    """The result of a replay. `ok` is true if every recorded request was made again and is equal.
+    """The result of a replay. `ok` is true if each of the `steps` recorded requests was made again and is equal.
 
-    `events` are those of the replayed session; `error` is the reason if the replay stopped before its end.
+    `compared` is the number of requests made again, and `events` are those of the replayed session. `error` is the reason
+    if the replay stopped early or had nothing to compare.
     """
 
     steps: int
@@ -79,10 +80,10 @@ class ReplayReport:
 async def replay_events(
     events: Iterable[Event], *, strict: bool = True, live_tools: Iterable[BareTool] = ()
 ) -> ReplayReport:
-    """Replay a log.
+    """Replay a log in memory and compare each request with the recorded one.
 
-    `strict` stops at the first request that differs; otherwise all are compared. `live_tools` whose effect is `read` run
-    for real, and their results are compared too. Raises `OptionsError` for the log of a workflow.
+    `strict` stops at the first request that differs; otherwise all are compared. Of `live_tools`, those whose effect is
+    `read` run for real, and their results become part of the next requests. Raises `OptionsError` for a workflow's log.
     """
     events = [require_event(event) for event in events]
     if WorkflowProgress.of(events).is_workflow:
@@ -107,7 +108,7 @@ async def replay_events(
 
 
 class RecordedSteps(Part):
-    """A part that adds to each step the events recorded before it, other than the answer."""
+    """A part that records again, before each step, the messages, compactions and part states that preceded it in the log."""
 
     def __init__(self, run: Run, replay: Replay, recorded: RecordedRun) -> None:
         super().__init__(run)
@@ -130,7 +131,7 @@ class ReplayPart(RecordedSteps):
 
 
 class Replay:
-    """The state of a replay: the next step, and the events that the loop receives before it."""
+    """The state of a replay: the steps to play, and the log replayed so far. `live` are the tools that run for real."""
 
     def __init__(self, recording: Recording, strict: bool, live: Mapping[str, BareTool]) -> None:
         self.provider = ReplayProvider(recording, strict=strict)
@@ -147,7 +148,10 @@ class Replay:
         return [] if self._session_id is None else self._store.read_events(self._session_id)
 
     async def play(self, run: RecordedRun) -> None:
-        """Play one recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
+        """Play one recorded run through the loop, then append its trailing events to the replayed log.
+
+        Raises `ReplayMismatchError` if the loop departs from the recording or, when strict, if a request differs.
+        """
         if run.steps:
             self._steps = list(run.steps)
             self.provider.name = run.steps[0].context.provider
@@ -166,13 +170,13 @@ class Replay:
                 self._store.append_event(self._session_id, self._as_now(event))
 
     def enter(self, run: Run, recorded: RecordedRun) -> None:
-        """Attach to the run that plays a recorded one, and show its model the same part of the session."""
+        """Attach to `run`, which plays `recorded`, and show its model the same part of the session."""
         self._run, self._session_id = run, run.session_id
         if recorded.init.messages_from_seq is not None:
             run.view.conversation.cut(self._position_now(recorded.init.messages_from_seq))
 
     def make_agent(self, run: RecordedRun) -> AgentRuntime:
-        """Create the agent that plays a run; here, every part of it is recorded."""
+        """Create the agent that plays a recorded run, with the recorded model, prompt, tools and effects of hooks."""
         context = run.steps[0].context
         return AgentRuntime(
             provider=self.provider,
@@ -205,7 +209,7 @@ class Replay:
         )
 
     def system_prompt(self) -> SystemPrompt:
-        """The system prompt of the replayed step."""
+        """The recorded system prompt of the current step, empty before the first one."""
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:
@@ -228,7 +232,7 @@ class Replay:
             yield Said(prompt.text, attachments=prompt.attachments)
 
     async def bring(self, events: Sequence[Event]) -> None:
-        """Record the events that were recorded at this place."""
+        """Add these recorded events to the replayed log."""
         assert self._run is not None
         for event in events:
             await self._run.record(self._as_now(event))
@@ -253,7 +257,7 @@ class Replay:
             recorded_outcome(result)
 
     def _as_now(self, event: Event) -> Event:
-        """A recorded event with its positions translated to the replayed log."""
+        """A recorded event without `seq` and `ts`, its references to other events translated to the replayed log."""
         event = replace(event, seq=None, ts=None)
         if isinstance(event, SessionCompacted):
             return replace(event, up_to_seq=self._position_now(event.up_to_seq))
@@ -262,7 +266,7 @@ class Replay:
         return event
 
     def _position_now(self, seq: int) -> int:
-        """The replayed log's position for the recorded `seq`: both have the same conversation."""
+        """The replayed log's `seq` with as much of the conversation up to it as the recorded `seq`; 0 if there is none."""
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
         positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0

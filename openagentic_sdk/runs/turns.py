@@ -29,9 +29,9 @@ class Turns:
     """The turns of a session, run one at a time: `begin`, then `next_event` until None, then always `end`.
 
     `options` are those of the next turn; after the first turn they continue its session. `waiting` contains the prompts of
-    future turns, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is `None`
-    until a turn has a result, `questions` are those that the last turn left open. With `parks`, a question that nobody can
-    answer immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
+    future turns, `running` is the turn that has begun and not ended, and `store` is that of the newest turn. `result` is the
+    newest turn's, None until it has one; `questions` are those that the last turn left open, and `metrics` add up all turns.
+    With `parks`, a question that nobody can answer immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
     """
 
     def __init__(
@@ -66,7 +66,10 @@ class Turns:
             self._servers = servers
 
     def go_to(self, session_id: str | None, *, part: Literal["whole", "first", "next"] = "first") -> None:
-        """Continue this session with the next turn, None for a new one. A request id applies to the first prompt only."""
+        """Continue this session (None: a new one) with the next turn, which is this `part` of its conversation.
+
+        The options' request id is dropped, because it applies to the first prompt only.
+        """
         place: dict[str, Any] = {"resume": session_id, "session": None, "session_id": None, "continue_last": False}
         self.options = changed(self.options, **place, part=part, request_id=None)
 
@@ -124,16 +127,17 @@ class Turns:
         return unread
 
     def next_prompt(self) -> Said | None:
-        """Remove and return the prompt of the next turn, or None."""
+        """Remove and return the prompt of the next turn; None if no waiting one may begin it."""
         prompt = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
         if prompt is not None:
             self.waiting.remove(prompt)
         return prompt
 
     def change(self, options: OpenAgenticOptions) -> None:
-        """Use other options from the next turn on, and their model and permission mode in the running turn.
+        """Use other options from the next turn on, and their permission mode and model in the running turn.
 
-        Raises `OptionsError` for invalid options, in which case nothing has changed.
+        The running turn keeps its model if the provider is another one. Raises `OptionsError` for invalid options, in which
+        case nothing has changed.
         """
         check_options(options)
         if self.running is not None:
@@ -161,5 +165,8 @@ class Turns:
 
 
 def first_allowed(waiting: Iterable[Said], *, is_asking: bool) -> Said | None:
-    """The first prompt that may begin a turn: while a question is open, only one by a sender who may answer it."""
+    """The first prompt that may begin a turn; None if there is none.
+
+    While a question is open, only a prompt by a sender who may answer it can begin one.
+    """
     return next((prompt for prompt in waiting if prompt.may_answer or not is_asking), None)

@@ -67,7 +67,8 @@ def what_if(
     """Fork `source_id` after `at_seq` and run there with other options; yield the events that `query()` yields.
 
     `on_new` selects what happens to a call that the source never made: `stop` ends the run before the next model call,
-    `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises like `query_forked`.
+    `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises like `query_forked`, and
+    `OptionsError` for a workflow if `options` are not those of its code.
     """
 
     async def start() -> RunTask:
@@ -79,7 +80,7 @@ def what_if(
 async def start_what_if(
     agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
 ) -> RunTask:
-    """Start a what-if with an agent that is already built. The caller must close it.
+    """Start a what-if with an agent that is already built. The caller must close the run.
 
     With `options.resume`, continue that fork of the source; results that it has already used are not used again.
     """
@@ -123,7 +124,8 @@ def _offered(events: Iterable[Event]) -> Iterable[str]:
 class RecordedCalls:
     """The results and errors of a session's calls by tool and arguments, each used once.
 
-    Calls after event `after_seq` come first.
+    The results of calls after event `after_seq` are used first. `new_call` is the tool of the first call that stopped the
+    run because it has no recorded result.
     """
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
@@ -142,7 +144,7 @@ class RecordedCalls:
                 self._results.setdefault(_key(use.name, use.input), deque()).append(event)
 
     def has(self, name: str, input: Mapping[str, Any]) -> bool:
-        """Whether a recorded result answers this call."""
+        """Whether a recorded result of this call is left."""
         return bool(self._results.get(_key(name, input)))
 
     def take(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
@@ -198,10 +200,7 @@ class _AnsweredTool(Tool):
 
 
 class _AnsweredServers:
-    """The servers of a what-if: their recorded tools, and the servers themselves if they may run.
-
-    If they may not run, no server is started.
-    """
+    """The servers of a what-if and their recorded tools. If `servers` is None, they may not run, and none is started."""
 
     def __init__(self, servers: ToolServers | None, recorded: Sequence[BareTool], answering: _Answering) -> None:
         self._servers = servers
@@ -272,7 +271,7 @@ class _AnsweredRegistry(ToolRegistry):
 
 
 class _EndAtNewCall(Part, KnownSteps):
-    """A part that ends the run before the step after a call that the recorded session never made."""
+    """A part that ends the run before its next step once it has made a call that the recorded session never made."""
 
     def __init__(self, run: Run, known_calls: RecordedCalls) -> None:
         super().__init__(run)
@@ -305,7 +304,7 @@ def _answered(
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:
         is_known = known_calls.has(payload["tool_name"], payload["tool_input"])
-        # It only repeats a recorded result, so no rule needs to allow it; deny rules still apply.
+        # The call only gets a recorded result, so no rule needs to allow it; deny rules still apply.
         return HookDecision(permission="allow") if is_known else None
 
     hooks = agent.hooks

@@ -25,6 +25,7 @@ from .causes.run import JudgedRun, ReadEvents, short
 
 __all__ = ["Cause", "find_cause", "why_session"]
 
+# How many levels of subagents are searched for a cause, and how many runs before the newest one.
 _MAX_DEPTH, _MAX_EARLIER_RUNS = 8, 8
 _FLAGS: Mapping[str, str] = {
     "max_steps": "--max-steps",
@@ -37,9 +38,9 @@ _TOOLS_OF_OPTIONS = frozenset({"Code", "TaskOutput", "ToolSearch", "final_answer
 
 
 def why_session(store: SessionStore, session_id: str, *, flags: Sequence[str] = ()) -> Cause:
-    """The cause of a stored session's state. Raises like the store.
+    """Find the cause of a stored session's state. Raises like the store.
 
-    `flags` are those with which a command finds the store.
+    `flags` are the command-line flags that select the store.
     """
     read, is_held = partial(child_events, store), store.is_held(session_id)
     base_url = store.read_metadata(session_id)["metadata"].get(BASE_URL_KEY)
@@ -57,10 +58,11 @@ def find_cause(
     flags: Sequence[str] = (),
     depth: int = 0,
 ) -> Cause:
-    """The cause in a log. `read` returns the events of a subagent's session.
+    """Find the cause of a session's state in its log. `read` returns the events of a subagent's session.
 
-    `is_held` is true while a run holds the session, None if that is unknown. `base_url` is the endpoint's address that the
-    session's metadata names, and `flags` are those with which a command finds the store.
+    `is_held` is true while a run holds the session, None if that is unknown. `base_url` is the endpoint's address in the
+    session's metadata, and `flags` are the command-line flags that select the store. `depth` is the number of sessions above
+    this one, 0 unless it is a subagent's.
     """
     redact = environment_redactor()
     events = [shown(event, redact) for event in events]
@@ -107,7 +109,7 @@ def _nothing_wrong(session_id: str, task: str, runs: Sequence[JudgedRun]) -> Cau
 
 
 def _run_command(run: JudgedRun, cause: CauseInRun) -> tuple[str, ...]:
-    """The command that continues a conversation."""
+    """The command that continues a conversation with the settings and prompt of the cause."""
     dashes = ("--",) if cause.prompt.startswith("-") else ()
     command = ("openagentic-sdk", "run", "--resume", run.session_id, *run.model_flags, *run.permission_flags)
     return (*command, *_flags(cause.settings), *dashes, cause.prompt)
@@ -121,7 +123,7 @@ def _cause_inside(session_id: str, read: ReadEvents | None, depth: int, started:
 
 
 def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
-    """The tools of the caller's program, which no command can name."""
+    """The names of the run's tools that come from the caller's program, so that no command has them."""
     builtin_tools = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
     event = cause.event
     question_id = event.question_id if isinstance(event, UserQuestion | UserAnswer) else None
@@ -135,7 +137,10 @@ def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
 def _going_on_in_code(
     run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str], flags: Sequence[str]
 ) -> tuple[str, ...]:
-    """Lines on how to continue in the caller's program, if it has tools or a model that no command can name."""
+    """A line on how to continue in the caller's program, if that has tools or a model that no command can name.
+
+    Otherwise a line about the endpoint's address, if the log lacks it, or nothing.
+    """
     own = [*own_tools]
     if not run.model_flags:
         own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")

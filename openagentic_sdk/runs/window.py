@@ -10,7 +10,8 @@ from ..sessions.base import SessionStore
 def session_window(store: SessionStore, session_id: str, window: int | None = None) -> ContextWindow:
     """The use of the window by kind of content, and what a compaction would drop; texts are masked.
 
-    `window` is its size in tokens, if neither the session nor the packaged table names it. Raises like the store.
+    `window` is the window's size in tokens; None takes it from the log, otherwise from the packaged table. Raises like the
+    store.
     """
     redact = environment_redactor()
     return read_window([shown(event, redact) for event in store.iter_events(session_id)], window)

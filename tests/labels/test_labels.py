@@ -317,11 +317,11 @@ class DeclarationsTest(unittest.TestCase):
         ways: Sequence[tuple[Any, str]] = (
             (fails, "whose source failed: KeyError"),
             (lambda input: "x", "whose source failed: TypeError"),
-            (lambda input, output: 7, "whose source is a int"),
-            (lambda input, output: "", "whose source is a str"),
-            (lambda input, output: False, "whose source is a bool"),
-            (lambda input, output: Odd(), "whose source is a Odd"),
-            (lambda input, output: waits(), "whose source is a coroutine"),
+            (lambda input, output: 7, "whose source returned int, not None or non-blank text"),
+            (lambda input, output: "", "whose source returned str"),
+            (lambda input, output: False, "whose source returned bool"),
+            (lambda input, output: Odd(), "whose source returned Odd"),
+            (lambda input, output: waits(), "whose source returned coroutine"),
             (lambda input, output: output.append("x") or "a\nlist" * 90, "a"),
         )
         for source, reason in ways:

@@ -22,9 +22,9 @@ class CarriedLabels:
     """The labels of one call.
 
     `origins` maps places of arguments (`recipients.0`) to the untrusted sources they were computed from; `input` contains
-    the arguments by place as the plan passed them. `decided` are the sources that decided whether the call is made, if
-    strict. `secrets` are the names of secrets that the arguments may contain. `is_tainted` is true if the model had read
-    untrusted text before it planned, so that the text it wrote itself must be searched for in trusted text.
+    the arguments by place as the plan passed them. `decided` are the sources that decided whether the call is made; only
+    strict plans record them. `secrets` are the names of secrets that the arguments may contain. `is_tainted` is true if the
+    model had read untrusted text before it planned, so that the text it wrote itself must be searched for in trusted text.
     """
 
     input: Mapping[str, Sequence[Any]]

@@ -64,7 +64,7 @@ class LabelsFold(Fold):
     channel.
 
     `written` maps files that this session wrote after untrusted text had arrived to the source of that text. `shell_source`
-    is set once a command, a tool that may write files, or a subagent may have written arbitrary files.
+    is that source once a command or a tool may have written any file, or the name of a subagent that read untrusted text.
     """
 
     name = "labels"
@@ -137,7 +137,7 @@ class LabelsFold(Fold):
             self._vouch(event, [_Trusted(event.seq, event.answer, is_typed=True)], view)
 
     def _apply_note(self, event: PartState, data: Mapping[str, Any], view: SessionView) -> None:
-        """Apply the part's own notes: which text of a prompt was typed, and what a subagent has read."""
+        """Apply the part's own notes: the typed text of a prompt, and the sources and secrets that a subagent has read."""
         if isinstance(typed := data.get("typed"), str) and not self._is_derived:
             self._vouch(event, [_Trusted(event.seq, typed, is_typed=True)], view)
         if isinstance(agent := data.get("agent"), str) and as_list(data.get("untrusted")):

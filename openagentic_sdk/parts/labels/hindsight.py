@@ -49,7 +49,10 @@ class RecordedSession:
         self._waiting: dict[str, ToolUse] = {}
 
     def read_until(self, child_session_id: str) -> SessionView:
-        """Read up to the event that started this subagent's session, or else to the end; return the view at that point."""
+        """Read the events before the one that started this subagent's session; return the view at that point.
+
+        If no event starts it, all events are read.
+        """
         for event in self._events:
             if getattr(event, "child_session_id", None) == child_session_id:
                 break
@@ -57,7 +60,7 @@ class RecordedSession:
         return self.view
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
-        """Read the log; return the rules' objection to each call that reached the gate, by id, or None if none exists."""
+        """Read the log; return the rules' objection to each call that reached the gate, by id; None if they have none."""
         objections: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):
@@ -67,7 +70,10 @@ class RecordedSession:
         return objections
 
     def _judged_here(self, event: Event) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """Yield the calls judged by the time of this event: its own and, if it is a question, those waiting before it."""
+        """Yield the id, name and input of the calls judged by the time of this event.
+
+        They are the event's own call and, if it is a question, the calls that waited before that one.
+        """
         if isinstance(event, UserQuestion) and event.kind == "permission" and event.tool_use_id is not None:
             for use in [*self._waiting.values()]:
                 if use.tool_use_id == event.tool_use_id:
@@ -119,7 +125,7 @@ class RecordedSession:
         self.view.apply(event)
 
     def _labelled(self, result: ToolResult) -> ToolResult:
-        """The result with its recorded label, or with the label that it would have received."""
+        """The result with its recorded label, or with the one that it would have received; unchanged if it never started."""
         record = self.view.calls.get(result.tool_use_id)
         if record is None or record.started is None or "label" in (result.meta or {}):
             return result

@@ -61,7 +61,8 @@ class LabelFinding:
 class ActingTool:
     """The properties of a tool that determine how its calls are judged.
 
-    `control` contains the arguments that select the target of the action, None for all; `arguments` the names that its
+    `changes` is true unless the tool only reads, and `is_sink` if it may send data to others. `control` contains the names
+    of the arguments that select the target of the action (None: all of them), and `arguments` the names that the tool's
     schema fixes at any depth.
     """
 
@@ -211,7 +212,10 @@ def _carried_finding(place: str, value: Any, origin: ValueOrigin, view: SessionV
 def _secrets_carried(
     control: Mapping[str, Any], fold: LabelsFold, carried_names: Container[str]
 ) -> Iterator[LabelFinding]:
-    """Yield a finding for each secret in `carried_names` if the call has other readers, or does not declare them."""
+    """Yield a finding for each secret in `carried_names` unless all control arguments of the call are its readers.
+
+    A call without control arguments may have any readers, so it yields a finding, too.
+    """
     goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
     for secret, readers in fold.secrets.items():
         if secret not in carried_names:
@@ -223,7 +227,10 @@ def _secrets_carried(
 
 
 def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | None]:
-    """The untrusted source, event and line where a value was last read; the newest source if no event contains it."""
+    """The untrusted source, event and line where a value was last read.
+
+    Only the newest 200 untrusted results are searched; if none contains it, the newest source without event and line.
+    """
     searched = 0
     for record in reversed(view.calls.values()):
         result = record.result

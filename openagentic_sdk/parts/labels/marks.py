@@ -1,6 +1,7 @@
 """The label of a result: its origin and who may learn it, from its tool's declaration and the session's history.
 
-Nothing here depends on a live run: all inputs are in the log, so that a recorded call gets the same label that it got live.
+`label_result` does not depend on a live run: all its inputs are in the log, so that a recorded call gets the same label
+again.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class ProjectPlace:
         return not is_outside(path, self.folders[0], self.folders)
 
     def with_target(self, result: ToolResult, input: Mapping[str, Any]) -> ToolResult:
-        """Return a file tool's result, with its source if a link in a path of the input leads out of these folders.
+        """Return a file tool's result, marked as untrusted if a link in a path of the input leads out of these folders.
 
-        Links are followed only now, because the log then contains the source.
+        Call it while the run is live: the log then contains the source, and the link is not followed again.
         """
         for path in (input[key] for key in _PATH_KEYS if isinstance(input.get(key), str)):
             with suppress(OSError, ValueError):  # then nothing can be opened there
@@ -151,4 +152,4 @@ def _declared_source(name: str, source: Any, input: Mapping[str, Any], result: T
         return None if answer is None else short_source(answer)
     if hasattr(answer, "close"):
         answer.close()  # a coroutine that is never awaited
-    return short_source(f"tool {name}, whose source is a {type(answer).__name__} and no text")
+    return short_source(f"tool {name}, whose source returned {type(answer).__name__}, not None or non-blank text")

@@ -84,7 +84,7 @@ class Labels(Part):
             await self._note(noted)
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Separate the text that a person typed from the files, commands and images attached to it."""
+        """Record which text of a prompt a person typed, and the sources of what was attached to it or fetched for it."""
         message, fold = prompt.said, self.run.view.fold(LabelsFold)
         is_more = prompt.text != message.text or prompt.behind != "" or bool(message.parts)
         is_relayed = (message.typed is not None and not message.sources) or bool(message.attachments)
@@ -128,7 +128,7 @@ class Labels(Part):
         name: str,
         input: Mapping[str, Any],
     ) -> Objection | None:
-        """The stricter of two objections: that of the rules and that of another part."""
+        """The stricter of two objections, that of the rules and that of another part; None if there is neither."""
         tool = self.run.agent.tools.get(name)
         views = [self.run.view]
         run = self.run.parent

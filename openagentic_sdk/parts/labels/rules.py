@@ -66,7 +66,7 @@ def label_words(spec: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def read_label_rules(spec: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
-    """Parse a preset, or a list of presets and rules, to rules. Raises `PermissionRuleError`."""
+    """Parse a preset, or a list of presets and rules, into rules. Raises `PermissionRuleError` for anything else."""
     rules: list[LabelRule] = []
     words = label_words(spec)
     if PLAN in words and not {*words} & PRESETS.keys():

@@ -44,13 +44,17 @@ _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 # Characters between two words that do not join them into a longer one.
 _SEPARATORS = frozenset(',;"`()[]{}<>|“”‘«»„…—–')
 _APOSTROPHES = "'’"
+# The most other characters, such as dots and hyphens, that are skipped in search of a letter. More of them count as joined.
 _MAX_JOIN_CHARS = 8
 _MAX_TYPED = 20_000
 
 
 @frozen
 class TypedValue:
-    """A value in a text with its meaning: `kind` is one of `url email iban date time path number`."""
+    """A value in a text, from position `start` to `end`. `kind` is one of `url email iban date time path number`.
+
+    `canonical` is the same for every spelling of the value.
+    """
 
     kind: str
     canonical: str
@@ -240,7 +244,10 @@ class KnownText:
         return _values_by_kind(self.text)
 
     def place_of(self, value: Any) -> int | None:
-        """The position of the value in the text; None if absent. Empty values and booleans match anywhere."""
+        """The position of the value in the text; None if absent. Empty values and booleans match at 0.
+
+        The position of words is that in the text with normalized white space.
+        """
         if value is None or isinstance(value, bool) or value == "":
             return 0
         return self.place_of_meanings(meanings_of(value))
@@ -339,7 +346,7 @@ def _word_place(words: str, text: str) -> int | None:
 
 
 def _is_joined(text: str, at: int, step: int) -> bool:
-    """Whether the character at this position is part of the adjacent word (`step`: before or after)."""
+    """Whether the text from this position on continues an adjacent word; `step` is -1 before that word and 1 after it."""
     for _ in range(_MAX_JOIN_CHARS):
         if not 0 <= at < len(text):
             return False

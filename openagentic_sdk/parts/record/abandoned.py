@@ -18,7 +18,7 @@ from ...sessions.folds.view import CallRecord, SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 
-# The event types that are read from the log of a run that died.
+# The folds over the log of a run that died.
 _ENDED = (SubagentsFold, UntrustedFold)
 
 

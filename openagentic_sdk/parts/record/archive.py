@@ -44,10 +44,10 @@ _SIZES = ("file_size", "compress_size")
 def archive_session(
     store: SessionStore, session_id: str, path: str | os.PathLike[str], *, remove: bool = False
 ) -> list[str]:
-    """Write the session and those of its subagents to a new file at `path`; return the ids.
+    """Write the session and those of its subagents to a new file at `path`; return the sessions' ids.
 
-    With `remove`, they are deleted from the store once the file is complete and has been read back, each only if nothing
-    has been added to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
+    With `remove`, the sessions are deleted from the store once the file is complete and has been read back, unless events or
+    subagents have been added since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
     """
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
@@ -102,7 +102,7 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
 
 
 def check_archive(path: str | os.PathLike[str]) -> list[str]:
-    """Read the whole archive and compare every digest; return the ids. Raises `StorageError`."""
+    """Read the whole archive and compare every digest; return the sessions' ids. Raises `StorageError` for any defect."""
     with _opened(path) as file:
         entries = list(_entries(file))
         for number, entry in enumerate(entries):
@@ -176,7 +176,7 @@ def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
         raise StorageError(f"the archive's manifest exceeds {MAX_MANIFEST_BYTES:,} bytes")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise StorageError(f"{file.filename} is not a session archive: its {MANIFEST_NAME} describes something else")
+        raise StorageError(f"{file.filename} is not a session archive: its {MANIFEST_NAME} has another format")
     if manifest.get("version") != VERSION:
         raise StorageError(
             f"the archive has version {manifest.get('version')!r}, and this package reads {VERSION}: upgrade openagentic-sdk"

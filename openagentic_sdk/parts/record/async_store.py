@@ -27,7 +27,7 @@ class AsyncSessionStore(Protocol):
     """Eleven operations on sessions as chat-completions messages and turns (a prompt and everything up to the next)."""
 
     async def create_session(self, session_id: str | None = None, metadata: Mapping[str, Any] | None = None) -> str:
-        """Create a session and return its id, a new one if None is passed. Raises `SessionExistsError`, `OptionsError`."""
+        """Create a session and return its id, a random one for None. Raises `SessionExistsError`, `OptionsError`."""
 
     async def load_session(self, session_id: str) -> SessionState | None:
         """Return the session's `metadata`, `messages` and other state, None if it does not exist."""
@@ -55,7 +55,7 @@ class AsyncSessionStore(Protocol):
         """
 
     async def list_sessions(self, working_directory: str | None = None, limit: int = 100) -> Sequence[SessionSummary]:
-        """Return the sessions of that folder, or all sessions, most recently written first."""
+        """Return at most `limit` sessions, of that folder or of all folders, most recently written first."""
 
     async def delete_session(self, session_id: str) -> None:
         """Delete the session and those of its subagents; a missing session is not an error."""
@@ -68,7 +68,10 @@ class AsyncSessionStore(Protocol):
 
 
 class AsyncStore:
-    """Adapts any store to `AsyncSessionStore`: calls run in threads, those for one session in the order they were made."""
+    """An adapter from any store to `AsyncSessionStore`.
+
+    Calls run in threads, those for one session in the order in which they were made.
+    """
 
     def __init__(self, store: SessionStore) -> None:
         self.store = store
@@ -150,4 +153,5 @@ class AsyncStore:
             self._turns.wait()
             self.store.close()
 
+        # Not in `self._turns`: this call would wait for itself.
         await InTurn().call("", close)

@@ -1,4 +1,4 @@
-"""The data of a self-checking page about a session; and reading the events back from such a page or from an archive."""
+"""Create the data of a self-checking page about a session, and read events back from such a page or from an archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATA = regex(rb'(?s)<script type="application/json" id="record">(.*?)</script>'
 
 
 def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
-    """Everything needed to verify these events, as JSON: each event with its leaves and their salts, and the checkpoints.
+    """Everything needed to verify these events, as JSON: each event with its leaves and their salts, and the signed ranges.
 
     `{"session_id", "events": [{"event", "leaves": [[salt, text, None] or [None, None, leaf]]}], "ranges": [...]}`
     """
@@ -48,7 +48,7 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
 def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
     """Read the sessions in a file; return their events by session id.
 
-    Raises `OptionsError` for other kinds of file, `StorageError` for damage.
+    Raises `OptionsError` for a file that is neither a page nor an archive, `StorageError` for a damaged archive.
     """
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"

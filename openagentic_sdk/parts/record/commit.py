@@ -47,9 +47,10 @@ _TEXTS = ("str", "str | None", "Any")
 
 @frozen
 class _CommitShape:
-    """The fields of an event class that form the first leaf, and those that are leaves of their own.
+    """How the fields of an event class become leaves.
 
-    Each of the latter has its default, its place and the beginning of its text.
+    `bound` are the fields that form the first leaf, with their defaults. `free` are the fields with leaves of their own:
+    name, default, JSON pointer, and the beginning of the leaf's text. `texts` names the fields that may contain any string.
     """
 
     bound: Sequence[tuple[str, Any]]
@@ -155,7 +156,7 @@ class Opening:
 
     @classmethod
     def read(cls, data: Mapping[str, Any], count: int) -> Opening:
-        """Parse the stored form. Raises `BadOpeningError`."""
+        """Parse the stored salts of a range of `count` events. Raises `BadOpeningError`."""
         try:
             seed = data.get("seed")
             if seed is not None:
@@ -196,7 +197,10 @@ class Opening:
         ]
 
     def opened_leaves(self, event: Event, index: int) -> list[tuple[str, str, str | None]]:
-        """Salt and text of each remaining leaf, and the digest of each erased one. Raises like `leaf_digests`."""
+        """The salt (in hexadecimal), the text and None for each remaining leaf; "", "" and the digest for an erased one.
+
+        Raises like `leaf_digests`.
+        """
         seed, texts = self.seeds[index], leaves(event)
         if seed is not None:
             return [(salt.hex(), text, None) for salt, (_, text) in zip(salts_of(seed), texts, strict=False)]

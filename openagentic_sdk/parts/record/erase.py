@@ -63,9 +63,11 @@ class ErasedIn:
 
 @frozen
 class Erasure:
-    """The result of an erasure or of a dry run. `told` are forks and children without any of the values, whose logs only
-    record the erasure. `notices` are sentences about copies that this program cannot reach, and about earlier erasures that
-    it finished.
+    """The result of an erasure or of a dry run.
+
+    `told` are forks and children without any of the values, whose logs only record the erasure. `archives` are the archive
+    files to rewrite. `notices` are sentences about copies that this program cannot reach, and about earlier erasures that it
+    finished.
     """
 
     erasure_id: str
@@ -77,7 +79,7 @@ class Erasure:
 
 @frozen
 class UnfinishedErasure:
-    """An erasure that was begun and not finished: the session that it was requested for, and those that record it."""
+    """An erasure that was begun and not finished: the session that it was requested for, and all sessions that record it."""
 
     erasure_id: str
     source_session_id: str
@@ -112,9 +114,10 @@ def erase(
     `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed. If an earlier erasure of
     this session was killed, it is finished first, so that repeating a request is enough.
 
-    Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
-    `SessionLockedError` while a run writes to one of the sessions, and `LogCorruptError` for a damaged log. If one of the
-    last two is raised only during the search, some logs already record the erasure: request it again.
+    Raises `OptionsError` for places that are unknown, empty or needed to read the session, and without anything to erase;
+    `SessionHeldError` for a session on legal hold; `SessionLockedError` while a run writes to one of the sessions, and
+    `LogCorruptError` for a damaged log. If one of the last two is raised only during the search, some logs already record
+    the erasure: request it again.
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
@@ -171,7 +174,7 @@ def _unfinished(
     """The unfinished erasures that the logs of these sessions record."""
     found: dict[str, UnfinishedErasure] = {}
     for count, name in enumerate(names, 1):
-        # A damaged log must be salvaged first; its own erasures remain begun. Another may be deleted meanwhile.
+        # A damaged log must be salvaged first; its own erasures remain begun. Another log may be deleted meanwhile.
         with suppress(SessionError, InvalidEventError):
             for event in _unfinished_in(store.iter_events(name)):
                 new = UnfinishedErasure(event.erasure_id, event.source_session_id, (), event.reason, event.by)
@@ -188,7 +191,7 @@ def has_unfinished_erasure(events: Iterable[Event]) -> bool:
 
 
 def finish_erasures(store: SessionStore, session_id: str | None = None, *, seal: Seal | None = None) -> list[str]:
-    """Finish erasures that were killed; return the ids of those that this session requested or is part of, or of all."""
+    """Finish erasures that were killed, those that this session requested or is part of, or all; return their ids."""
     if session_id is not None:
         store.read_metadata(session_id)
     return [each.erasure_id for each in finish_each(store, unfinished_erasures(store, session_id), seal=seal)]
@@ -264,7 +267,7 @@ def _forks_and_children(store: SessionStore, session_id: str) -> list[str]:
 
 
 def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
-    """Erase values of metadata, and delete messages that wait for a run, if they contain the erased texts."""
+    """Erase the metadata values, and delete the messages waiting for a run, that contain a text to erase."""
     for name in names:
         metadata: dict[str, Any] = store.read_metadata(name)["metadata"]
         store.update_metadata(name, {key: ERASED for key, value in metadata.items() if needles.are_in(value)})
@@ -289,7 +292,10 @@ def _erase_archive(path: Path, needles: Needles, **settings: Any) -> None:
 
 @frozen
 class _ErasureWork:
-    """An erasure: its id, its source session, the key for signing again, the reason and who requested it."""
+    """The work of one erasure on all sessions; `source` is the session that it was requested for.
+
+    `seal` is the key with which changed events are signed again.
+    """
 
     store: SessionStore
     erasure_id: str
@@ -301,7 +307,10 @@ class _ErasureWork:
     def begin(
         self, session_id: str, asked_places: Sequence[FieldPlace], needles: Needles, *, dry_run: bool
     ) -> ErasedIn:
-        """Find the places to erase in one session and record them there."""
+        """Find the places to erase in one session and, unless it is a dry run, record them there.
+
+        Raises `SessionLockedError` if the log grows during each of `ROUNDS` searches.
+        """
         store = self.store
         for _ in range(ROUNDS):
             events = store.read_events(session_id)
@@ -325,7 +334,10 @@ class _ErasureWork:
         raise SessionLockedError(session_id, "a run that keeps writing")
 
     def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
-        """Finish the erasure that the logs record as begun, the source's log last; each part is idempotent."""
+        """Finish the erasure that the logs of these sessions record as begun; return the store's notices.
+
+        The source's log comes last; each part is idempotent.
+        """
         store, ended = self.store, list[tuple[str, int]]()
         touched, fresh = list(touched), list(touched)
         while fresh:
@@ -394,7 +406,10 @@ class _ErasureWork:
 
 
 def _delete_unnamed(store: SessionStore, session_id: str) -> int:
-    """Delete blobs and stored outputs that no event refers to: their references were erased, or a crash left them."""
+    """Delete blobs and stored outputs that no event refers to; return how many.
+
+    Their references were erased, or a crash left them.
+    """
     outputs, blobs = set(store.list_outputs(session_id)), set(store.list_blobs(session_id))
     for event in store.iter_events(session_id):
         text = dumps_event(event)

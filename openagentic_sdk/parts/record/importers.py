@@ -48,7 +48,7 @@ TranscriptLine = Mapping[str, Any]
 
 @frozen
 class ImportedSession:
-    """The result of reading: numbered events, metadata of the session, and counts of the other lines.
+    """A conversation that was read: numbered events, metadata of the session, and counts of the other lines.
 
     `unreadable` counts damaged lines, `left_out` those of abandoned branches, subagents and bookkeeping.
     """
@@ -121,7 +121,7 @@ def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content; other parts are represented by their names."""
+    """The text of a message's content; each part without text is represented by its type in brackets."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -300,7 +300,7 @@ _MARKERS = frozenset({"custom-title", "ai-title", "tag"})
 
 
 class _BranchReader:
-    """Converts the lines of one branch to events, in order."""
+    """A converter from the lines of one branch to events, in order."""
 
     def __init__(self, lines: Sequence[TranscriptLine]) -> None:
         self._events: list[Event] = []

@@ -16,10 +16,10 @@ _THREAD = "openagentic-store"
 
 
 class InTurn:
-    """Runs calls with the same key one after the other, in the order they were made; calls with different keys overlap.
+    """A queue of blocking calls for each key, run one after the other in the order in which they were made.
 
-    A call whose waiter is cancelled still runs. Under an event loop other than asyncio's, threads come from anyio;
-    `EventLoopError` is raised if it is not installed.
+    Calls with different keys overlap. A call whose waiter is cancelled still runs. Under an event loop other than asyncio's,
+    threads come from anyio; `EventLoopError` is raised if it is not installed.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class InTurn:
                 threading.Thread(target=in_turn, args=(False,), daemon=True).start()
 
     def wait(self) -> None:
-        """Wait for all calls made so far."""
+        """Block until all calls made so far have ended."""
         for done in list(self._last.values()):
             done.wait()
 

@@ -49,10 +49,10 @@ class _LogState:
 
 
 class ClaudeSessionStore:
-    """Adapts a store for `ClaudeAgentOptions(session_store=...)`.
+    """An adapter from a store to the protocol behind `ClaudeAgentOptions(session_store=...)`.
 
     `fold` is that SDK's own `fold_session_summary`; without it, summaries are folded by the published rules. Calls run in
-    threads, under asyncio and trio, one after the other in the order they were made; a cancelled append still runs.
+    threads, under asyncio and trio, one after the other in the order in which they were made; a cancelled append still runs.
     """
 
     def __init__(self, store: SessionStore, *, fold: FoldSummary | None = None, clock: Clock | None = None) -> None:
@@ -130,7 +130,7 @@ class ClaudeSessionStore:
                 )
                 return
             except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
-                # Another process appended first: read its events and continue after them.
+                # Another process appended first, is appending, or deleted the session: read the log's new events, try again.
                 time.sleep(RETRY_S)
 
     def _catch_up(self, session_id: str) -> _LogState:
@@ -204,7 +204,7 @@ def _project(project_key: str) -> str:
 
 
 def _metadata(key: TranscriptKey) -> dict[str, Any]:
-    """The session's place. A subpath makes it a child, so that lists omit it and the main key finds it."""
+    """The metadata of a key's session. A subpath makes it a child, so that lists omit it and the main key finds it."""
     metadata = {"cwd": _project(key["project_key"]), "claude_session_id": key["session_id"]}
     if "subpath" not in key:
         return metadata
@@ -233,7 +233,7 @@ _LAST_WINS = {
 
 
 _COMMAND = regex(r"<command-name>(.*?)</command-name>")
-# Omitted from Claude's own list: output of local commands and hooks, ticks, interruptions, and IDE blocks that
+# Claude Code's own list of sessions omits these: output of local commands and hooks, ticks, interruptions, IDE blocks that
 # are the whole text. Any other text that begins with "<" was written by a person.
 _NOT_BY_A_PERSON = regex(
     r"<local-command-stdout>|<session-start-hook>|<tick>|<goal>|\[Request interrupted by user[^\]]*\]"
@@ -267,7 +267,7 @@ def fold_session_summary(
 
 
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    """Add the first text that a person wrote; a slash command counts only until one is found."""
+    """Add the first text that a person wrote in this entry, if any; a slash command counts only until one is found."""
     if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
         return
     message = entry.get("message")

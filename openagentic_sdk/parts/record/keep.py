@@ -20,14 +20,17 @@ from .sign import statement_of
 from .verify import receipt_of
 
 TOMBSTONES = "tombstones"
-# In its metadata: whether sessions were deleted whose remains the store may still have.
+# A key in that session's metadata: whether sessions were deleted whose remains the store may still have.
 _UNSCRUBBED = "unscrubbed"
 
 
 def hold_session(
     store: SessionStore, session_id: str, *, release: bool = False, reason: str = "", by: str = ""
 ) -> None:
-    """Hold the session and those of its subagents: nothing deletes, purges or erases data in them until release."""
+    """Hold the session and those of its subagents, so that nothing deletes, purges or erases their data.
+
+    `release` ends the hold.
+    """
     for name in (session_id, *descendants(store, session_id)):
         store.append_event(name, RecordKept(held=not release, reason=reason, by=by))
 
@@ -35,7 +38,7 @@ def hold_session(
 def retain_session(store: SessionStore, session_id: str, until: float, *, reason: str = "", by: str = "") -> None:
     """Retain the session and those of its subagents until a time (epoch seconds; 0 ends the retention).
 
-    Fields can still be erased in the meantime.
+    Fields can still be erased in the meantime. Raises `OptionsError` for any other number.
     """
     # 1e11 s is in the year 5138: a greater number is a time in milliseconds.
     if not 0 <= until < 1e11:
@@ -46,7 +49,7 @@ def retain_session(store: SessionStore, session_id: str, until: float, *, reason
 
 @frozen
 class Purged:
-    """The result of a purge for one old session: `why` is the reason it was kept, empty if it was purged."""
+    """The result of a purge, or a dry run, for one old session. `why` is the reason to keep it, empty if it is purged."""
 
     session_id: str
     events: int
@@ -96,7 +99,8 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     """Delete a session and those of its subagents, and leave tombstones; return the ids, children first.
 
     The tombstone is on disk before anything is deleted, so that a killed purge can be repeated. Forks that no run holds
-    record the purge. Raises `SessionHeldError` or `SessionLockedError`, in which case nothing is deleted.
+    record the purge. Raises `SessionHeldError`, `SessionLockedError`, and `OptionsError` for the tombstones themselves; in
+    each case nothing is deleted.
     """
     work = _Purge(store, reason, by)
     doomed = work.checked(session_id)
@@ -157,7 +161,10 @@ class _Purge:
         return [row.id for row in self._named.get(session_id, ()) if row.is_child]
 
     def _begin(self) -> set[str]:
-        """Create the session of tombstones if it is missing; return the ids of sessions that have a tombstone."""
+        """Create the session of tombstones if it is missing, and record that sessions will be deleted.
+
+        Return the ids of the sessions that have a tombstone.
+        """
         if self._purged_ids is None:
             store = self._store
             with suppress(SessionExistsError):

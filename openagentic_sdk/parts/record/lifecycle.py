@@ -161,7 +161,10 @@ def get_messages(
 
 
 def turns_of(events: Iterable[Event]) -> list[list[Event]]:
-    """The events of each turn that was not rewound, including compacted turns; the first item precedes any prompt."""
+    """The events of each turn that was not rewound, including compacted turns.
+
+    The first item holds the events before any prompt.
+    """
     turns: list[list[Event]] = [[]]
     for event in standing_events(events):
         if _is_prompt(event):
@@ -248,11 +251,11 @@ def rewind_session(
 ) -> Event:
     """Remove from the model's view everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
-    The log keeps all of it. `request_id` makes the rewind idempotent: a second one with the same id changes nothing and
-    returns the same event. Whatever is open after that position is closed in the same batch: questions as `answered_by:
-    rewound`, calls, subagents, and the run. With `files`, file changes made by calls since then are also undone, as by
-    `restore_files` and under its conditions. Raises `OptionsError` for a position after the end of the log, and whatever
-    `restore_files` raises.
+    Returns the `session.rewound` event; the log keeps everything. `request_id` makes the rewind idempotent: a second one
+    with the same id changes nothing and returns the same event. Whatever is open after that position is closed in the same
+    batch: questions as `answered_by: rewound`, calls, subagents, and the run. With `files`, file changes made by calls since
+    then are also undone, as by `restore_files` and under its conditions. Raises `OptionsError` for a position after the end
+    of the log, and whatever `restore_files` raises.
     """
     # Read before the log is searched: a rewind with the same id that is appended in between makes `expected_seq` fail.
     last_seq = None if request_id is None else store.last_seq(session_id)
@@ -335,7 +338,7 @@ def fork_session(
 def forked_metadata(
     parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The metadata of a fork at `parent_seq`: never that of a subagent's session, even if the source is one."""
+    """The metadata of a fork at `parent_seq`. A fork is never a subagent's session, even if its source is one."""
     parent_fields = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
     return {**parent_fields, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
 
@@ -360,14 +363,14 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
 
 
 def descendants(store: SessionStore, session_id: str) -> list[str]:
-    """The sessions of the session's subagents, of their subagents, and so on; parents before children."""
+    """The ids of the sessions of the session's subagents, of their subagents, and so on; parents before children."""
     return reachable(session_id, store.list_children)
 
 
 def rows_of_tag(store: SessionStore, tag: str) -> list[SessionSummary]:
-    """The rows that `cost_report` counts under this tag: its sessions, and those of their subagents.
+    """The summaries that `cost_report` counts under this tag: those of its sessions, and of their subagents' sessions.
 
-    Only these are read if the store has an index of words.
+    Only these sessions are read if the store has an index of words.
     """
     name = plain_line(tag)
     tagged = [row for row in store.list_session_summaries(query=name, include_children=True) if name in row.tags]

@@ -27,7 +27,8 @@ from ...sessions.rewriting import sign_again
 from ...sessions.seal import Seal
 from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
 
-# Shorter texts occur in too many unrelated places.
+# Shorter texts occur in too many unrelated places. The others limit the lines, and the inner values, that are searched for
+# on their own.
 MIN_CHARS = 4
 MIN_LINE_CHARS = 16
 MIN_INNER_CHARS = 8
@@ -35,7 +36,7 @@ FieldPlace = tuple[int, str]
 
 
 class Needles:
-    """The strings to look for, and their forms inside other strings and in bytes."""
+    """The strings to look for, and their forms inside other strings and in bytes. Strings under `MIN_CHARS` are dropped."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         unique_texts = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
@@ -173,7 +174,7 @@ def find_places(
 
 
 def _outermost(places: Iterable[FieldPlace]) -> list[FieldPlace]:
-    """The places that are not inside another one, in order."""
+    """The places that are not inside another of these places, in order."""
     outermost: list[FieldPlace] = []
     # Compared step by step, so that everything inside a place follows it directly: as text, "/a-b" comes before "/a/b".
     for seq, pointer in sorted(places, key=lambda place: (place[0], place[1].split("/"))):
@@ -210,7 +211,8 @@ def _derived(events: Sequence[Event], places: Sequence[FieldPlace]) -> Iterator[
 def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPlace], seal: Seal) -> Mapping[int, Event]:
     """Erase these places of a log; return the events that change, by `seq`, in their new form.
 
-    They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are recomputed.
+    These are the events that lose a value, the checkpoints that lose salts, and the events whose keyed digests are
+    recomputed.
     """
     by_seq: dict[int, list[str]] = {}
     for seq, pointer in places:

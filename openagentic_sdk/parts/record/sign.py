@@ -33,10 +33,11 @@ def statement_of(signed: RecordSigned) -> bytes:
 
 
 def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]) -> RecordSigned:
-    """Append the checkpoint that vouches for all events of the session; return it as stored.
+    """Append a signed checkpoint that vouches for all events of the session; return it as stored.
 
-    It covers everything since the last checkpoint, inclusive. Raises `OptionsError` for an empty log and without signers,
-    whatever the signers raise, and `SessionLockedError` while a run writes; in each case nothing is appended.
+    It covers the last checkpoint and everything after it. More than `RANGE_EVENTS` events are divided among several
+    checkpoints, the last of them signed. Raises `OptionsError` for an empty log and without signers, whatever the signers
+    raise, and `SessionLockedError` while a run writes; in each case nothing is appended.
     """
     with store.open_writer(session_id) as writer:
         return append_signed_head(store, writer, signers)

@@ -37,7 +37,7 @@ _GENERALIZED_TIME = regex(rb"\x18[\x0d-\x20](\d{14}(?:\.\d+)?Z)")
 
 @frozen
 class InstallationKey:
-    """The key of this installation, or the one at `path`."""
+    """A signer with the key of this installation, or with the one at `path`."""
 
     path: str | None = None
 
@@ -47,7 +47,7 @@ class InstallationKey:
 
 @frozen
 class SshKey:
-    """A person's key: a private key file, or a public key file whose private key an agent holds."""
+    """A signer with a person's key: a private key file, or a public key file whose private key an ssh agent holds."""
 
     path: str
 
@@ -61,7 +61,7 @@ class SshKey:
 
 @frozen
 class Witness:
-    """A command that receives the statement on standard input and answers with a token on standard output."""
+    """A signer that is a command: it receives the statement on standard input and writes a token to standard output."""
 
     command: Sequence[str]
     name: str = "witness"
@@ -77,7 +77,7 @@ class Witness:
 
 @frozen
 class Timestamp:
-    """A time stamping authority: a command that receives the request (DER) on standard input and answers with the reply.
+    """A signer that asks a time stamping authority, by a command that reads the request (DER) and writes the reply.
 
     For example `["curl", "-s", "-H", "Content-Type: application/timestamp-query", "--data-binary", "@-", URL]`.
     """
@@ -122,7 +122,7 @@ class Trust:
 
 
 def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
-    """Check a signature of this statement; return its signer and the result."""
+    """Check a signature of this statement; return its signer and the result, `invalid` if it cannot be read."""
     by = signature.get("by") if isinstance(signature, Mapping) else None
     check = _CHECKS.get(by) if isinstance(by, str) else None
     if check is None:
@@ -261,7 +261,7 @@ def timestamp_query(digest: bytes, nonce: bytes) -> bytes:
 
 
 def timestamp_time(reply: bytes, statement: bytes) -> str:
-    """The time in the reply, `YYYYMMDDhhmmssZ`. Raises `ValueError` if the reply is for another digest."""
+    """The time in the reply, `YYYYMMDDhhmmssZ`. Raises `ValueError` if the reply is for other data or has no time."""
     place = reply.find(sha256(statement).digest())
     # In a token, the first time after the digest is the token's own; times of certificates come later (RFC 3161, TSTInfo).
     match = _GENERALIZED_TIME.search(reply, max(0, place))
@@ -271,7 +271,10 @@ def timestamp_time(reply: bytes, statement: bytes) -> str:
 
 
 def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
-    """Run a command with this input; return its output. Raises `StorageError` if it cannot be run or takes over a minute."""
+    """Run a command with this input; return its exit code and output.
+
+    Raises `StorageError` if it cannot be run or takes over a minute.
+    """
     try:
         return subprocess.run(list(command), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:

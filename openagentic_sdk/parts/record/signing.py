@@ -14,7 +14,10 @@ from ...sessions.seal import Signer
 
 
 class RecordSigning(Part):
-    """Appends the checkpoint that vouches for the run's events. A failure is shown as a notice: the next run signs them."""
+    """A part that appends the checkpoint that vouches for a run's events.
+
+    A failure is shown as a notice; the checkpoint of the next run then covers these events, too.
+    """
 
     def __init__(self, run: Run, store: SessionStore, signers: Sequence[Signer]) -> None:
         super().__init__(run)

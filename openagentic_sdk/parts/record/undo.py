@@ -57,7 +57,8 @@ class ChangedFile:
     `before` and `after` are digests of its content at the event and after the session's last write; None means no file, and
     `UNKNOWN` means that no event records it. `last_kept` is its content before the newest call that may have changed it.
     `mode` and `after_mode` are permissions, None if unknown. `between` is true if someone else changed it between two runs.
-    `problem` is why it can never be restored, whatever its present content. Session `session_id` has the blob.
+    `problem` is the reason why it can never be restored, whatever its present content; None if it can. The blob of `before`
+    is in session `session_id`.
     """
 
     path: str
@@ -72,7 +73,7 @@ class ChangedFile:
 
     @property
     def left(self) -> str | None:
-        """Its content after the session's last write, or before the newest call if no event records more."""
+        """The digest of its content after the session's last write, or before the newest call if no event records more."""
         return self.last_kept if self.after == UNKNOWN else self.after
 
 
@@ -88,7 +89,8 @@ class FileChanges:
 class PlannedFile:
     """The planned action for one file, and the reason if `action` is `refuse`.
 
-    `found` and `sha256` are the digests of its present and its restored content, None for no file.
+    `found` and `sha256` are the digests of its present and its restored content, None for no file. `mode` are the
+    permissions to set, None to leave them.
     """
 
     path: str
@@ -327,7 +329,10 @@ def restore_files(
 
 
 def _carry_out(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
-    """Carry out the rest of a journal; leave a file alone if its content is neither the recorded nor the wanted one."""
+    """Carry out the rest of a journal; return the event that records the outcome.
+
+    A file whose content is neither the one found before nor the one to restore is left alone.
+    """
     paths: list[str] = []
     failed: dict[str, str] = {}
     for file in journal.files:

@@ -1,4 +1,4 @@
-"""Verify a record offline, from its events alone: who vouches for which events, and how the others were altered."""
+"""Verify a record offline, from its events alone: who vouches for which events, and which of them were altered and how."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def verify_record(
     """Check every checkpoint of a log against its events.
 
     `receipts` are earlier results of `receipt_of`, stored elsewhere: they reveal a log that was since truncated or
-    replaced.
+    replaced. Raises `OptionsError` for something that is not a receipt.
     """
     log = list(events)
     checked = _Checked(session_id, log, trust)
@@ -373,7 +373,7 @@ def _longest_rise(alignment: Mapping[int, int]) -> set[int]:
 
 
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
-    """The problems of a log that lacks what a receipt attests; none if it lacks nothing."""
+    """The problem of a log that lacks what a receipt attests, in a list; empty if it lacks nothing."""
     try:
         checkpoint = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
         statement = statement_of(checkpoint)
@@ -417,7 +417,7 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
 
 
 def _words_of_answer(event: Event, questions: Mapping[str, UserQuestion]) -> tuple[str, str, str, str] | None:
-    """The tool that an answer is about, the answer, who gave it, and how that is known; None for any other event."""
+    """The tool that an answer is about, the answer, who gave it, and how that was established; None for other events."""
     if isinstance(event, UserAnswer):
         question, approver = questions.get(event.question_id), event.approver or {}
         tool = str((question.details.get("tool_name") if question else None) or "a question")

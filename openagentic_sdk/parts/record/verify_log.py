@@ -145,7 +145,7 @@ class SessionReport:
 class Salvage:
     """The result of a salvage: `session_id` is the new session, `events` the number of old events that it begins with.
 
-    `kept_behind` of the `report.behind` events after the damage are at its end as records.
+    `kept_behind` of the `report.behind` events after the damage are at the new session's end, as `log.fragment` events.
     """
 
     session_id: str
@@ -291,7 +291,7 @@ class _Witnesses:
 
 
 def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
-    """The report on a session whose log is missing."""
+    """Report on a session whose log is missing."""
     summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
     claim = f"it records {plural(summary.position.seq, 'event')}" if summary else "it describes a session"
     detail = f"{claim}, and the log is missing: {LOG_NAME} was removed"
@@ -364,7 +364,7 @@ def salvage(
     Its first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line ends that an
     editor converted are first converted back. Calls left open by the damage end as `unknown`. With `keep_behind`, the
     intact events after the damage are appended as `log.fragment`, which is not part of any conversation; only file stores
-    support this. Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
+    support this, others raise `OptionsError`. Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
     """
     if not isinstance(store, FileSessionStore):
         if keep_behind:
@@ -438,7 +438,7 @@ def _verify_remains(session_id: str, remains: Remains) -> SessionReport:
 
 
 def _named_blobs(event: Event) -> list[str]:
-    """The blobs that the event references: a file's earlier content, a tool's output or its remainder, attachments."""
+    """The digests of the blobs that an event references: a file's earlier content, a tool's output, attachments."""
     if isinstance(event, FileKept):
         return [event.sha256] if event.sha256 and DIGEST_WITHIN.fullmatch(event.sha256) else []
     if isinstance(event, ContextCleared):

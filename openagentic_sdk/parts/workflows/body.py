@@ -33,7 +33,7 @@ class Restart(BaseException):
 
 
 class Promise(Generic[R]):
-    """Something that a body may wait for. `begin` is called when the body starts to wait, `cancel` when it stops waiting."""
+    """A result that a body may wait for. `begin` is called when the body starts to wait, `cancel` when it stops waiting."""
 
     def __init__(self, body: FlowBody) -> None:
         self.body = body
@@ -164,7 +164,10 @@ def _take_error(future: Future[Any]) -> None:
 
 
 def _explained(failure: BaseException) -> BaseException:
-    """The error for a body's failure. For one of asyncio, which finds no task there, it names alternatives."""
+    """The error to report for a body's failure: the failure itself, unless asyncio raised it.
+
+    asyncio fails there because a body is not a task; its error is replaced by one that names alternatives.
+    """
     place = failure.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -181,7 +184,7 @@ def _explained(failure: BaseException) -> BaseException:
 
 
 class Together(Promise[list[Any]]):
-    """Several concurrent promises, at most `limit` at a time.
+    """Several concurrent promises, at most `limit` at a time (None: all); the result is the list of their results.
 
     The first failure cancels the others; with `keeps_errors`, failures are results instead.
     """

@@ -46,7 +46,7 @@ class RunsElsewhere:
 
 
 def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
-    """The service of a run, or else of the nearest run around it; None if none exists."""
+    """The service of a run, otherwise that of the nearest run around it; None if no run has one."""
     while run is not None:
         if (service := run.parts.services.find(RunsElsewhere)) is not None:
             return service

@@ -34,11 +34,11 @@ def is_final(stop_reason: str, message: str | None) -> bool:
 
 
 class StepsFold(Fold):
-    """Collects the steps of a workflow from its log.
+    """A fold of a workflow's steps.
 
     `calls` are those of the current history, by id. `prompt` is the text that contains the arguments, and `prompt_seq` its
-    event. `taken` are the numbers of the external events that the workflow received, `published` its published values by
-    name, and `ended` its end. `finished` counts the steps that have ended since the last cut.
+    event. `taken` are the numbers in the inbox of the external events that the workflow received, `published` its published
+    values by name, and `ended` its end. `finished` counts the steps that have ended since the last cut.
     """
 
     name = "workflow_steps"
@@ -103,7 +103,7 @@ class StepsFold(Fold):
                 self._rewind(event.to_seq)
 
     def _rewind(self, to_seq: int) -> None:
-        """Forget what was undone; a call that was made up to that event and ended after it is open again."""
+        """Forget what was undone; a call that was made up to event `to_seq` and ended after it is open again."""
         # The steps from a checkpoint are expanded to records, because the rewind may remove some of them.
         self.calls = {call_id: call for call_id in self.ids() if (call := self.find(call_id)) is not None}
         self._kept = {}
@@ -121,7 +121,7 @@ class StepsFold(Fold):
                 self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Yield the numbers of the events of calls that have not ended, whose results may still arrive, and of the end."""
+        """Yield the `seq` of the events of calls that have not ended, whose results may still arrive, and of the end."""
         if self.ended is not None:
             yield self.ended.seq or 0
         for record in self.calls.values():

@@ -1,6 +1,6 @@
 """External events for a workflow: stored when they are delivered, even if the workflow is not waiting for them yet.
 
-They are in a separate session beside the workflow's, because the workflow's session is locked by its runner.
+These events are in a separate session beside the workflow's, because the workflow's session is locked by its runner.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
 
 
 class WorkflowInbox:
-    """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, this installation's events."""
+    """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, those of this installation."""
 
     def __init__(self, session_id: str, *, reads: bool) -> None:
         self.ids: set[str | None] = set()
@@ -178,7 +178,7 @@ class WorkflowInbox:
         self._signed: Mapping[str, Any] | None = None
 
     def catch_up(self, store: SessionStore, seal: Seal) -> Authority:
-        """Read the events that were added, and return the authority that signs the next one.
+        """Read the events added since the last call, and return the authority that signs the next one.
 
         The newest event read before is verified again, with the present key; if that fails, because an erasure signed the
         log anew or another session has this name now, everything is read again. Raises `SessionNotFoundError`.
@@ -246,6 +246,8 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
 
 def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None) -> bool:
     """Whether an event has arrived that a workflow, or one inside it, waits for and has not received.
+
+    Also true if the log of an inner workflow cannot be read: the run will report the error.
 
     `view` is the session's state, if the caller has it with `StepsFold` and `SubagentsFold`.
     """

@@ -57,7 +57,7 @@ class LintFinding:
 
 @frozen
 class LintReport:
-    """The findings. `workflows` are the functions that were checked, as `path:name`; `files` is a number."""
+    """The findings. `workflows` are the functions that were checked, as `path:name`; `files` is the number of files."""
 
     findings: tuple[LintFinding, ...] = ()
     workflows: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
 
 
 def _files_below(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or a folder's Python files except those in hidden folders, environments and packages."""
+    """Yield the file itself, or a folder's Python files, except in hidden folders, environments and installed packages."""
     if not path.exists():
         raise OptionsError(f"{str(path)!r} does not exist: name a Python file or a folder")
     if not path.is_dir():
@@ -315,7 +315,7 @@ def _function_scope(node: _FunctionNode | ast.Lambda, above: _Scope) -> _Scope:
 
 
 class _Body(ast.NodeVisitor):
-    """Reads statements in order. Without a `workflow`, it only binds names."""
+    """A reader of statements, in order. Without a `workflow`, it only binds names and reports nothing."""
 
     def __init__(self, module: _Module, scope: _Scope, function: str = "", workflow: str = "") -> None:
         self._module = module

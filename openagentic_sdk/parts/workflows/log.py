@@ -1,4 +1,4 @@
-"""The log of a workflow as its part uses it: to find the records of the current history, and to append events."""
+"""The log of a workflow, as used by its part: find the records of the current history, and append events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .steps import StepPlan, check_record
 
 
 class WorkflowLog:
-    """The log of the workflow with that name in one run. `failure` is the first error that must end the run."""
+    """The log of the workflow `name` in one run. `failure` is the first error that must end the run."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.failure: BaseException | None = None
@@ -57,11 +57,11 @@ class WorkflowLog:
         return arguments, "" if history == 1 else f"h{history}-"
 
     def note(self, *events: Event) -> None:
-        """Store events together with the next step, or with the end."""
+        """Keep events, to store them together with the next step or with the end."""
         self._unstored += events
 
     async def record(self, *events: Event) -> list[Event]:
-        """Store events, after those that were noted."""
+        """Store the noted events, then these; return all of them as stored."""
         unstored, self._unstored = self._unstored, []
         return await self._run.record(*unstored, *events)
 
@@ -76,7 +76,10 @@ class WorkflowLog:
         await self.record(UserMessage(dumps_json(prompt), origin="part", about=RESTARTED))
 
     async def cut(self, steps: int) -> None:
-        """Store the finished steps beside the log once there are this many, to spare the next run reading all of it."""
+        """Store the finished steps beside the log once `steps` of them, and an eighth of all, have ended since the last cut.
+
+        The next run then need not read all of the log.
+        """
         fold = self.fold
         # Each cut writes all finished steps, so cuts grow rarer as the history grows, and their sum stays proportional
         # to it.

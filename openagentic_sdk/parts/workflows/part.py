@@ -46,7 +46,7 @@ HOLD_S = 2.0
 
 @mutable
 class WorkflowOutcome:
-    """The outcome of a workflow as JSON, for the caller of its run: unlike that in the log, it is not masked.
+    """The outcome of a workflow as JSON, for the caller of its run: unlike the one in the log, it is not masked.
 
     `view` is the state of the session in the newest run.
     """
@@ -212,7 +212,7 @@ class WorkflowPart(PackagePart):
                 return
             if self._rules.replays:
                 raise self._end_of_replay()
-            if not work.looks_at:  # a cancelled workflow begins nothing more
+            if not work.looks_at:  # not yet looked for a cancellation: a cancelled workflow begins nothing more
                 await work.look_in_inbox()
                 continue
             await self.log.cut(CUT_STEPS)

@@ -103,7 +103,7 @@ class WorkflowProgress:
         return self.state == "ended" or is_final(self.state, self.message)
 
     def apply(self, event: Event) -> None:
-        """Fold in one event; those of subagents are ignored."""
+        """Apply the next event; those of subagents are ignored."""
         if event.parent_tool_use_id is not None:
             return
         self.updated = event.ts or self.updated
@@ -232,7 +232,7 @@ class WorkflowProgress:
 
 
 def retry_step(store: SessionStore, session_id: str, number: str) -> str:
-    """Let the next run repeat a step that failed, was denied or may not have run; return its call's id.
+    """Let the next run repeat a step that failed, was denied, was cancelled or may not have run; return the new call's id.
 
     If the step was a run of a fleet, another run is enqueued, and the workflow waits for its end. The caller decides whether
     the step may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does not exist or needs no

@@ -171,7 +171,7 @@ class Step(Promise[Any]):
 
     @property
     def has_not_started(self) -> bool:
-        """Whether the log shows that this attempt had no effect."""
+        """Whether the log shows that this attempt was recorded but never started, and so had no effect."""
         return self.record is not None and self.record.started is None
 
     @property

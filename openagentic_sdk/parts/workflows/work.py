@@ -75,9 +75,10 @@ class StepsAtWork(StepLedger):
         return call_id in self._calls
 
     def offer(self, name: str, effect: Any) -> None:
-        """Register this name for steps.
+        """Register the tool for steps with this name and effect, unless it exists.
 
-        Raises `OptionsError` for an invalid name or effect, `WorkflowError` for a name that has another meaning here.
+        Raises `OptionsError` for an invalid name or effect, `WorkflowError` for a name that another tool has, or steps with
+        another effect.
         """
         tools = self._run.agent.tools
         if name not in tools:

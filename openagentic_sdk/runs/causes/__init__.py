@@ -1,1 +1,1 @@
-"""The possible causes of a run's failure: a function for each kind, in a module for each place where it shows."""
+"""The possible causes of a run's failure: a function for each kind, in modules by where the failure shows."""

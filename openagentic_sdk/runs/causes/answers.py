@@ -1,4 +1,4 @@
-"""Causes in the model's answers: cut, refused, empty, by another model, or without what a compaction dropped."""
+"""Causes in the model's answers: cut off, refused, empty, by another model, or without what a compaction dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORD = regex(r"[\w][\w./@:-]*[\w]|\w")
 
 
 def cut(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """An incomplete answer, or a refusal by the vendor's model."""
+    """The last answer, if it was refused, is empty or was cut off; None otherwise."""
     response = next((e for e in run.of(ModelResponse) if e.complete), None)
     message = next(run.of(AssistantMessage), None)
     if message is not None and message.refusal:
@@ -45,7 +45,7 @@ def cut(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """An answer by a fallback model instead of the requested one."""
+    """The fallback model that answered instead of the requested one; None if none did."""
     retry = next((e for e in run.of(ModelRetry) if e.model is not None), None)
     if retry is None:
         return None
@@ -54,7 +54,10 @@ def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A compaction or clearing that removed what a later prompt asked for."""
+    """The compaction or clearing that removed what this run's last prompt asks for; None if none is found.
+
+    None, too, if a text after that prompt contains the removed words.
+    """
     prompt = next((e for e in run.of(UserMessage) if e.origin == "user"), None)
     if prompt is None:
         return None

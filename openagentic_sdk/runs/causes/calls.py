@@ -23,11 +23,12 @@ from ..tracebacks import read_traceback
 from .cause import CauseInRun
 from .run import JudgedRun, blocks, error_words_of, has_failed, short
 
+# Each one is another log to read.
 _MAX_SUBAGENTS = 50
 
 
 def trouble(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The last tool that failed and did not succeed later."""
+    """The cause of the failures of the last tool that failed and did not succeed later; None if there is no such tool."""
     errors = lasting_errors(run)
     if not errors:
         return None
@@ -42,7 +43,7 @@ def trouble(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def lasting_errors(run: JudgedRun) -> list[ToolResult]:
-    """The failed calls of tools that did not succeed later."""
+    """The failed calls since whose failure their tool has not succeeded, in the log's order."""
     by_tool: dict[str, list[ToolResult]] = {}
     for event in (e for e in run.events if isinstance(e, ToolResult)):
         if has_failed(event):
@@ -99,7 +100,7 @@ def denied(run: JudgedRun, decision: PermissionDecision, again: str) -> CauseInR
 
 
 def child_cause(run: JudgedRun, started: SubagentStarted) -> CauseInRun | None:
-    """The cause found inside a subagent, as a cause in the run that started it; None if none exists."""
+    """The cause found inside a subagent, as a cause in the run that started it; None if nothing went wrong there."""
     cause = run.explain_child(started)
     if cause is None:
         return None
@@ -108,14 +109,20 @@ def child_cause(run: JudgedRun, started: SubagentStarted) -> CauseInRun | None:
 
 
 def subagent(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A subagent that returned an answer although it had failed inside."""
+    """The newest subagent inside which something went wrong, even if it returned an answer; None if there is none.
+
+    Only the last subagent of each name is examined.
+    """
     started = {e.name: e for e in run.events if isinstance(e, SubagentStarted)}  # the last event of each name
     causes = (child_cause(run, event) for event in list(reversed(started.values()))[:_MAX_SUBAGENTS])
     return next((one for one in causes if one is not None), None)
 
 
 def server(run: JudgedRun, result: Result, of_call: str = "") -> CauseInRun | None:
-    """An MCP server that was lost or never started; with `of_call`, the one that this tool belongs to."""
+    """An MCP server that failed or was lost; None if none did.
+
+    With `of_call`, the name of a tool, only its server counts, also if it was not started for lack of consent.
+    """
     states = {e.name: e for e in run.events if isinstance(e, McpServerChanged)}
     # A server that waits for consent is a failure only if its tool was called.
     failures = (e for e in states.values() if e.state in ("failed", "lost", *(["pending"] if of_call else [])))
@@ -128,7 +135,7 @@ def server(run: JudgedRun, result: Result, of_call: str = "") -> CauseInRun | No
 
 
 def command_failed(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The last call of the run, if it was a command that failed."""
+    """The last call of the run, if it was a command that failed; None otherwise."""
     end = next(run.of(ToolResult), None)
     output = as_mapping(None if end is None else end.output)
     code = output.get("exit_code")
@@ -170,5 +177,5 @@ def _forbidding(decision: PermissionDecision) -> tuple[str, ...]:
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:
-    """The place at which a call's exception was raised, and its cause; empty if unknown."""
+    """Lines about where a call's exception was raised and which error caused it; empty if unknown."""
     return tuple(map(short, read_traceback(str((event.meta or {}).get("traceback") or ""))))

@@ -1,4 +1,4 @@
-"""A cause in sentences, with the command that continues."""
+"""A cause in sentences, with the command that continues the session."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Cause:
     """The cause of a session's state, as found by `find_cause`. `kind` is empty if nothing went wrong.
 
     `seq` is the event at which it went wrong, of type `event` in session `session_id`, which is a subagent's for a failure
-    inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further
-    lines, and `go_on` is the command that continues from there, in the folder `cwd` of the session; empty if none can.
+    inside it. `asked` is the newest prompt, shortened. `ended` describes how the newest run ended, `why` is the cause as a
+    sentence, and `more` contains further lines. `go_on` is the command that continues the session, in its folder `cwd`;
+    empty if no command can.
     """
 
     session_id: str
@@ -33,7 +34,7 @@ class Cause:
     cwd: str = ""
 
     def flags_outside(self, folder: str) -> tuple[str, ...]:
-        """The flags with which the command continues in the session's folder if it is run in `folder`."""
+        """The flags that make the command continue in the session's folder if it is run in `folder`; empty if none do."""
         takes_it = self.go_on[1:2] in (("run",), ("chat",))
         return ("--cwd", self.cwd) if takes_it and self.cwd and self.cwd != folder else ()
 
@@ -52,7 +53,11 @@ class Cause:
 
 @frozen
 class CauseInRun:
-    """A cause within one run; `settings`, by option name, and `prompt` form the command that continues."""
+    """A cause within one run.
+
+    `settings`, pairs of an option's name and its value, and `prompt` form the command that continues the session, unless
+    `command` names another one. `inside` is the cause found in a subagent.
+    """
 
     kind: str
     event: Event

@@ -66,7 +66,7 @@ def stopped(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A question that is open, or a workflow that waits."""
+    """The open question that a run waits for; if there is none, its last answer or whatever its workflow waits for."""
     answers = [e for e in run.log if isinstance(e, UserAnswer)]
     answered_ids = {answer.question_id for answer in answers}
     open_ones = [e for e in run.log if isinstance(e, UserQuestion) and e.question_id not in answered_ids]
@@ -90,7 +90,7 @@ def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def blocked(run: JudgedRun, result: Result) -> CauseInRun:
-    """A hook that ended the run."""
+    """The hook that ended the run."""
     point = result.stop_reason.partition(":")[2]
     hook = next((e for e in run.of(HookEvent) if e.hook_point == point and blocks(e)), None)
     if hook is not None:
@@ -113,7 +113,7 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
     if kind == "output":
         return _failed_by_output(run, result, why)
     step = trouble(run, result)
-    if run.is_workflow and step is None:  # the step failed in an earlier run, and fails this one again
+    if run.is_workflow and step is None:  # a step that failed in an earlier run makes this one fail, too
         step = next(
             (explained(run, e, 1) for e in reversed(run.log) if isinstance(e, ToolResult) and has_failed(e)), None
         )
@@ -139,7 +139,7 @@ def _failed_by_vendor(run: JudgedRun, result: Result, why: str) -> CauseInRun:
 
 
 def _failed_by_output(run: JudgedRun, result: Result, why: str) -> CauseInRun:
-    """The cause of a run in which no answer of the model matched the schema."""
+    """The cause of a run in which no answer of the model was accepted by the schema or a validator."""
     repairs = [e for e in run.events if isinstance(e, UserMessage) and e.origin == "repair"]
     misfits = [e for e in run.events if isinstance(e, ToolResult) and run.name_of(e) == "final_answer"]
     answers = [as_text(dict(run.uses[e.tool_use_id].input)) for e in misfits[-1:]]

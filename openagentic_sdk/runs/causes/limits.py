@@ -1,4 +1,4 @@
-"""Causes in a run as a whole: loops, answers that are sent back, and limits with what used them up."""
+"""Causes in a run as a whole: loops, answers that are sent back, and limits, with what used them up."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from .calls import blocked_by, explained, trouble
 from .cause import CauseInRun
 from .run import JudgedRun, as_text, blocks, has_failed, short
 
+# The longest loop in calls, the fewest repetitions that count, and the fewest if the model itself ended the loop.
 _MAX_PERIOD, _MIN_REPEATS, _MIN_REPEATS_OF_A_GIVEN_UP_LOOP = 8, 3, 5
 _ENDS: Mapping[str, str] = {
     "end": "it gave up",
@@ -36,7 +37,10 @@ _ENDS: Mapping[str, str] = {
 
 
 def loop(run: JudgedRun, result: Result, least: int = _MIN_REPEATS, *, with_results: bool = False) -> CauseInRun | None:
-    """The same calls repeated up to the end of the run; with `with_results`, their results must be the same, too."""
+    """The same calls repeated at least `least` times up to the end of the run; None if there is no such loop.
+
+    With `with_results`, their results must be the same, too.
+    """
     uses = [event for event in run.events if isinstance(event, ToolUse) and not event.is_inside]
     ends = {e.tool_use_id: e for e in run.events if isinstance(e, ToolResult)}
     keys: list[tuple[str, ...]] = [(use.name, json_sha256(dict(use.input))) for use in uses]
@@ -67,7 +71,7 @@ def loop(run: JudgedRun, result: Result, least: int = _MIN_REPEATS, *, with_resu
 
 
 def given_up(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A loop that the model ended with an answer instead of a new attempt."""
+    """A loop, over several requests, that the model ended with an answer instead of a new attempt; None if there is none."""
     repeated = loop(run, result, _MIN_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
     if repeated is None:
         return None
@@ -77,7 +81,7 @@ def given_up(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def steady_errors(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """One tool that failed repeatedly up to the end of the run."""
+    """The tool of the run's last three results if all of these are failures of one tool; None otherwise."""
     ends = [e for e in run.events if isinstance(e, ToolResult)][-_MIN_REPEATS:]
     is_steady = len(ends) == _MIN_REPEATS and all(map(has_failed, ends)) and len({*map(run.name_of, ends)}) == 1
     cause = trouble(run, result) if is_steady else None
@@ -85,7 +89,7 @@ def steady_errors(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def refused_answers(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The stop hooks that rejected every answer."""
+    """The stop hook that sent answers back, if they were sent back at least twice; None otherwise."""
     refusals = [e for e in run.events if isinstance(e, HookEvent) and e.hook_point == "stop" and blocks(e)]
     if len(refusals) < 2:
         return None
@@ -95,7 +99,7 @@ def refused_answers(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def limit(run: JudgedRun, result: Result) -> CauseInRun:
-    """A limit, and what consumed most of it, down to the subagents."""
+    """The limit that ended the run and its largest consumers, also inside the subagent that consumed most."""
     is_in_dollars = result.stop_reason == "budget" and "max_cost_usd" in (result.error_message or "")
     unit = {"max_steps": "calls", "timeout": "s"}.get(result.stop_reason, "USD" if is_in_dollars else "tokens")
     spender, child = spent(run, unit)
@@ -113,7 +117,10 @@ def limit(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def spent(run: JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
-    """The largest consumers of calls, seconds, tokens or dollars as text, and the subagent that consumed most, if any."""
+    """The three largest consumers of `unit`, as text, and the start of the subagent that consumed most of all.
+
+    `unit` is "calls", "s", "tokens" or "USD". The second value is None if the largest consumer is not a subagent.
+    """
     weights: dict[str, float] = defaultdict(float)
     cost = 0.0
     children = {e.tool_use_id: e for e in run.events if isinstance(e, SubagentStarted)}
@@ -144,7 +151,10 @@ def spent(run: JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
 
 
 def raised(result: Result) -> tuple[tuple[str, Any], ...]:
-    """The setting that raises the limit that ended the run to at least twice the amount used; empty without one."""
+    """The setting that raises the limit that ended the run to at least twice the amount used.
+
+    Empty if no limit ended the run, or the amount is unknown.
+    """
     if result.stop_reason == "max_steps":
         return (("max_steps", max(2 * result.steps, 50)),)
     if result.stop_reason == "timeout":
@@ -158,7 +168,7 @@ def raised(result: Result) -> tuple[tuple[str, Any], ...]:
 
 
 def _weight(event: ModelResponse | SubagentFinished, unit: str) -> float:
-    """The amount of a limit that an answer or a subagent used."""
+    """The seconds, dollars or tokens (`unit`) that an answer or a subagent used; 0 for a subagent's seconds."""
     if unit == "s":
         return round(event.total_s or 0) if isinstance(event, ModelResponse) else 0
     return event.cost_usd or 0.0 if unit == "USD" else total_tokens(event.usage)

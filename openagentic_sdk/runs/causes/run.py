@@ -1,4 +1,4 @@
-"""One run of a log, as the causes see it, and functions for their texts."""
+"""One run of a log, from which causes are found, and functions that word their texts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ ReadEvents = Callable[[str, str], Sequence[Event]]
 class JudgedRun:
     """One run of a log: its events, and the facts about it that causes are made of.
 
-    `bounds` are the run's first event in the log and the one after its last. `read` returns the events of a subagent's
-    session, and `explain_child` the cause inside one that the run started, None if nothing went wrong there.
+    `bounds` are the indexes in the log of the run's first event and of the one after its last; `uses` are the log's calls
+    by id. `read` returns the events of a subagent's session, and `explain_child` the cause inside one that the run started,
+    None if nothing went wrong there. `base_url` is the endpoint's address, if the session's metadata contains it.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class JudgedRun:
 
     @property
     def model_flags(self) -> tuple[str, ...]:
-        """The flags that select the run's model and endpoint, if a command can name them."""
+        """The flags that select the run's model and endpoint; empty if no command can name them."""
         init = self.init
         if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
             return ()
@@ -115,7 +116,7 @@ class JudgedRun:
 
     @property
     def doing(self) -> str:
-        """A clause about the run's last activity."""
+        """A clause about what the run was doing at its end."""
         ended = {e.tool_use_id for e in self.of(ToolResult) if e.outcome not in ("cancelled", "unknown")}
         open_calls = [e.tool_use_id for e in self.of(ToolStarted) if e.tool_use_id not in ended]
         if open_calls:
@@ -126,7 +127,7 @@ class JudgedRun:
         return "no call was open"
 
     def call(self, tool_use_id: str) -> str:
-        """A short description of a call."""
+        """A short description of a call; its id if the log does not contain it."""
         use = self.uses.get(tool_use_id)
         return tool_use_id if use is None else on_one_line(f"{use.name}({describe_input(use.name, use.input)})", 160)
 
@@ -135,25 +136,25 @@ class JudgedRun:
         return (event for event in reversed(self.events) if isinstance(event, kinds))
 
     def name_of(self, event: ToolResult) -> str:
-        """The tool of a result; empty if the log does not name it."""
+        """The name of the tool that returned a result; empty if the log does not contain the call."""
         use = self.uses.get(event.tool_use_id)
         return "" if use is None else use.name
 
     @property
     def is_workflow(self) -> bool:
-        """Whether the session is that of a workflow."""
+        """Whether the session is a workflow's."""
         prompts = (e.text for e in self.log if isinstance(e, UserMessage))
         return next(prompts, "").startswith('{"workflow":')
 
     @property
     def going_on(self) -> tuple[str, ...]:
-        """The command that continues a workflow; empty if it has finally ended."""
+        """The command that continues a workflow; empty if the workflow has ended for good."""
         if self.result is not None and is_final(self.result.stop_reason, self.result.error_message):
             return ()
         return ("openagentic-sdk", "workflow", "run", "MODULE:NAME", "--session", self.session_id)
 
     def workflow_command(self, action: str, *words: Event | str) -> tuple[str, ...]:
-        """A workflow command; a step is identified by its number."""
+        """A workflow command about this session, with steps as their numbers; empty if it is not a workflow's session."""
         arguments = [w if isinstance(w, str) else getattr(w, "tool_use_id", "").rpartition("step-")[2] for w in words]
         return ("openagentic-sdk", "workflow", action, self.session_id, *arguments) if self.is_workflow else ()
 
@@ -169,19 +170,19 @@ def as_text(value: object) -> str:
 
 
 def error_words_of(event: ToolResult) -> str:
-    """The type and message of a call's error, on one line."""
+    """The type and message of a call's error on one line, or its outcome if there is no message."""
     message = short(event.error_message) or event.outcome
     kind = event.error_type or ""
     return message if not kind or message.startswith(kind) else f"{kind}: {message}"
 
 
 def has_failed(event: ToolResult) -> bool:
-    """Whether a call did not succeed, for any reason but a cancellation."""
+    """Whether a call did not succeed. A call that a cancellation ended counts, too: its result is an error."""
     return event.is_error or event.outcome in ("error", "denied", "unknown")
 
 
 def blocks(event: HookEvent) -> bool:
-    """Whether a hook refused something, or failed in such a way that it is refused."""
+    """Whether a hook refused something, or failed in a way that counts as a refusal."""
     return event.action in ("block", "stop") or event.details.get("fails") == "closed"
 
 

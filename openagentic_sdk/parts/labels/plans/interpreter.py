@@ -126,7 +126,7 @@ FUNCTIONS = (*_FUNCTIONS, *_SHAPING)
 
 
 class _Expressions:
-    """Evaluates the expressions of one plan, with the names and labels that its statements leave."""
+    """An evaluator for the expressions of one plan, with the names and labels that its statements have set so far."""
 
     def __init__(
         self,
@@ -442,7 +442,7 @@ class _Expressions:
         raise ToolError(f"{name} cannot be called like this")
 
     async def _order(self, name: str, args: Sequence[Value], more: dict[str, Value]) -> Value:
-        """Call `sorted`, whose items keep their labels, or `min` or `max`, whose results derive from all items."""
+        """Call `sorted`, whose items keep their labels, or `min` or `max`, whose result derives from all items."""
         values = self._values
         key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
         if more or (len(args) > 1 and name == "sorted"):
@@ -486,13 +486,16 @@ _EVALUATE: Mapping[type[ast.expr], _Evaluate] = {
 
 
 class PlanInterpreter(_Expressions):
-    """Runs one plan.
+    """An interpreter for one plan.
 
     `functions` are the tools by their names in the plan, `show` receives printed text, and `line` is the current line.
     """
 
     async def run(self, code: str) -> None:
-        """Run the code to its end. Raises `ToolError`, whose text contains no value, and whatever an operation raises."""
+        """Run the code to its end.
+
+        Raises `ToolError`, whose text contains no value of the plan, and the errors of the plan's operations.
+        """
         try:
             level: Sequence[ast.AST] = [tree := ast.parse(code)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -50,7 +50,7 @@ _WITHHELD = "[The rest of the output was shown only to the user: it derives from
 
 
 class PlannerFold(UntrustedFold):
-    """The untrusted sources and secrets that the planning model itself has read, not only its plans."""
+    """A fold of the untrusted sources and secrets that the planning model itself has read, without those of its plans."""
 
     name = "planner"
 
@@ -85,9 +85,10 @@ def _own_label(result: ToolResult) -> ValueLabel:
 
 
 class Plans(Part, PlanRunner, TextReader):
-    """Restricts the model to acting by plans.
+    """A part that lets the model act only through plans.
 
-    With `is_strict`, whatever untrusted values decide is untrusted. `provider` reads texts; None is the agent's own.
+    With `is_strict`, whatever untrusted values decide is untrusted, too. `provider` answers the calls of `extract`; None
+    means the agent's own.
     """
 
     def __init__(self, run: Run, is_strict: bool, provider: Provider | None = None) -> None:
@@ -125,7 +126,10 @@ class Plans(Part, PlanRunner, TextReader):
         return record is not None and record.use.name == CODE_CALLER and record.attempts < MAX_ATTEMPTS
 
     def complete_result(self, result: Result) -> Result:
-        """Add the text that the turn's plans printed for the user, before the model's last words."""
+        """Put the text that the turn's plans printed for the user before the result's final text.
+
+        A result with structured output is not changed.
+        """
         printed: list[str] = []
         for event in reversed(self.run.view.events):
             if isinstance(event, UserMessage) and event.origin == "user":
@@ -164,6 +168,7 @@ class Plans(Part, PlanRunner, TextReader):
             TypeError,
             ValueError,
         ) as failure:
+            # What operations of a plan raise. The text may quote a value, so the model reads it only if no label is on it.
             kind, text = error_words(failure)
             error = kind
             plan.show(f"line {interpreter.line}: {kind}: {text}", plan.read)
@@ -206,7 +211,7 @@ class _RunningPlan:
         input_label = self.values.label_of(*arguments.values()).joined(decided)
         result = await self._result(tool, input, self._labels(arguments, decided, input_label))
         own = _own_label(result)
-        # A source that was read is more specific than the fact that something was read.
+        # The sources of the text given to `extract` are more specific than `extract` itself as a source.
         if tool == EXTRACT and input_label.sources:
             own = ValueLabel(frozenset(), own.secrets)
         label = own.joined(input_label)
@@ -237,13 +242,16 @@ class _RunningPlan:
         }
 
     async def _result(self, tool: str, input: Mapping[str, Any], labels: Mapping[str, Any]) -> ToolResult:
-        """Return the call's result from an earlier attempt at this plan; if none exists, make the call."""
+        """Return the call's result from an earlier attempt at this plan; if there is none, make the call.
+
+        Raises `ToolError` if the earlier attempt made a different call here.
+        """
         while self._earlier:
             record = self._earlier.popleft()
             result, started = record.result, record.started
             is_open = result is None or result.outcome in ("cancelled", "unknown")
             if is_open and (started is None or started.effect in REPEATABLE):
-                continue  # it did not take effect
+                continue  # it had no effect, or may be repeated
             if record.use.name != tool or dumps_json(record.use.input) != dumps_json(
                 self._run.parts.masked(dict(input))
             ):
@@ -271,7 +279,7 @@ class _RunningPlan:
             return text
 
     def _fail(self, tool: str, result: ToolResult, label: ValueLabel) -> None:
-        """Raise the `ToolError` for a call that did not succeed."""
+        """Print the outcome of a call that did not succeed, and raise the `ToolError` for it."""
         text = result.error_message or result_text(result)
         self.show(f"{tool}: {result.outcome}: {text}", label)
         raise ToolError(f"{tool}: {result.outcome}" + ("" if label else f": {text}"))

@@ -1,4 +1,4 @@
-"""The tools of a planning model: the tool that runs its plan, the other tools as functions of it, and `extract`."""
+"""The tools of a planning model: the tool that runs its plan, the other tools as the plan's functions, and `extract`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TASK = (
 
 
 class TextReader:
-    """A service that asks a model without tools."""
+    """A service that asks a model which has no tools."""
 
     async def ask(self, messages: list[Mapping[str, Any]]) -> str:
         """Ask the model and return its answer."""

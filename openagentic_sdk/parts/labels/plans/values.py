@@ -57,7 +57,7 @@ class Value:
 
 
 class PlanValues:
-    """Creates, reads and combines the values of one plan within limits. Raises `ToolError` if one is exceeded."""
+    """The operations on the values of one plan, limited in size and work. They raise `ToolError` if a limit is exceeded."""
 
     def __init__(self) -> None:
         self._units = 0

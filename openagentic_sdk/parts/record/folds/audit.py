@@ -16,7 +16,7 @@ from ..commit import ERASED
 class RebuiltRequest:
     """One request as rebuilt from the log. `matches` is false if its digest differs from the recorded one.
 
-    A request that contained erased data no longer has a digest to compare.
+    A request that contained erased data no longer has a digest to compare, and matches.
     """
 
     seq: int
@@ -63,9 +63,9 @@ def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
 
 
 class RequestDigest:
-    """Computes the digests of consecutive requests and reads only the messages that each one adds.
+    """The digests of consecutive requests; only the messages that each request adds are encoded.
 
-    The conversation's fold returns its messages as the same objects, so only the system prompt is encoded for comparison.
+    The conversation's fold returns known messages as the same objects, so only the system prompt is encoded for comparison.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,10 @@ from ....sessions.request import json_sha256
 
 @frozen
 class ComparedStep:
-    """One model call, its answer and the results of its tool calls."""
+    """One model call, its answer and the results of its tool calls.
+
+    `calls` are pairs of a tool's name and the digest of its arguments. The outcome of a call without a result is "none".
+    """
 
     number: int
     text: str
@@ -32,7 +35,7 @@ class ComparedStep:
 
 @frozen
 class Difference:
-    """One difference between two sessions. `a` and `b` are the values of both sides.
+    """One difference between two sessions. `a` and `b` are the values on the two sides.
 
     `kind` is `tool_added`, `tool_missing`, `tools_reordered`, `arguments`, `outcome`, `text`, `step_added`, `step_missing`,
     `stop_reason`, `tokens`, `cost` or `time`.
@@ -49,7 +52,10 @@ class Difference:
 
 @frozen
 class Thresholds:
-    """Tolerances for numeric differences, as fractions of A's value; None tolerates any difference."""
+    """Tolerances for numeric differences, as fractions of A's value; None tolerates any difference.
+
+    `ignore_text` tolerates different answers.
+    """
 
     tokens: float | None = None
     cost: float | None = None
@@ -59,7 +65,7 @@ class Thresholds:
 
 @frozen
 class SessionDiff:
-    """The differences between two sessions, in step order; none if the sessions are equal."""
+    """The differences between two sessions: those of steps, in order, then those of the ends; none if they are equal."""
 
     differences: Sequence[Difference] = field(default_factory=tuple)
 
@@ -96,7 +102,7 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
 
 
 def steps_of(events: Iterable[Event]) -> list[ComparedStep]:
-    """The steps of a log, answered or not."""
+    """The steps of a log, answered or not. Requests for another purpose, such as summaries, are not steps."""
     steps: list[ComparedStep] = []
     open_step: dict[str, Any] | None = None
     results: dict[str, str] = {}

@@ -34,12 +34,15 @@ class Spending:
 
     @property
     def cached_share(self) -> float | None:
-        """The fraction of prompt tokens read from the provider's cache, 0 to 1."""
+        """The fraction of prompt tokens read from the provider's cache, 0 to 1; None if no prompt's size is known."""
         return cached_share(self.usage)
 
 
 def spending(events: Iterable[Event]) -> list[Spending]:
-    """The rows of one session in the order of their first call; their totals equal `usage` and `session_cost`."""
+    """The spending of one session by model and subagent, in the order of the first call.
+
+    Its totals equal `usage` and `session_cost`.
+    """
     rows: dict[tuple[str, str], Spending] = {}
     for event in own_spending(events):
         if isinstance(event, ModelResponse):
@@ -59,6 +62,7 @@ def spending(events: Iterable[Event]) -> list[Spending]:
 
 BY = ("model", "tool", "skill", "agent", "subagent", "tag", "day", "cwd")
 MAIN, NO_SKILL, NO_TAG, NO_CWD, GONE = "(main)", "(none)", "(no tag)", "(no folder)", "(deleted)"
+# A cell is a list with the numeric fields of `Costs`, in their order.
 _Cells = defaultdict[str, list[float]]
 
 
@@ -94,7 +98,7 @@ class Costs:
 
 @frozen
 class CostReport:
-    """Costs of sessions, the most expensive name first.
+    """Costs of sessions, the most expensive name first; days are in order.
 
     A session with several tags is in the row of each of them, so the rows may sum to more than `total`. `compaction` and
     `retries` (answers that failed after they had incurred costs) are included in the total. `unpriced_models` contains the
@@ -152,7 +156,10 @@ _ONE: Sequence[float] = (1, *ZERO[1:])
 
 
 def _costs_by(summaries: Iterable[SessionSummary], every_by: Sequence[str] = BY) -> Cells:
-    """The costs of these families of sessions by each of `every_by`, name and day; a change requires a new fold version."""
+    """The costs of these families of sessions by each of `every_by`, name and day.
+
+    After a change of the result, raise the version of the `FamilyFold` in `all_costs`: stores keep the results.
+    """
     cells: defaultdict[CellName, list[float]] = defaultdict(lambda: list(ZERO))
     by_id: dict[str, SessionSummary] = {}
     for row in summaries:
@@ -239,7 +246,7 @@ def _shares(
 
 
 def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
-    """The costs of one session from its events alone; its subagents form one row, `(deleted)`. `by` as in `cost_report`."""
+    """The costs of one session from its events alone, `by` as in `cost_report`; its subagents form one row, `(deleted)`."""
     return cost_report([fold_session_summary(None, events)], by)
 
 
@@ -260,7 +267,10 @@ class NowSpending:
     rows: Mapping[str, SessionSummary]
 
     def names_of(self, session_id: str) -> list[tuple[CostScope, str]]:
-        """The groups of a session written to on that day; a subagent's session has the groups of its root session."""
+        """The groups of a session; a subagent's session has those of its root session.
+
+        A session that was not written to on that day is only in ("all", "").
+        """
         row = self.rows.get(session_id)
         return [("all", "")] if row is None else _counted_under(root_of(row, self.rows))
 
@@ -271,6 +281,7 @@ def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
     sums: dict[tuple[Window, CostScope, str], tuple[list[float], dict[str, None]]] = {}
     day, hour = time_names(now)
     for row in by_id.values():
+        # A summary may come from an untrusted source: one that is malformed must not fail the sums of all others.
         with suppress(TypeError, ValueError, KeyError, AttributeError):
             of_day = row.spent.get("days", {}).get(day, {}).get("model", {})
             cells: dict[Window, Any] = {"day": of_day, "hour": row.spent.get("hours", {}).get(hour, {})}
@@ -318,7 +329,7 @@ def _names(by: str, row: SessionSummary, day: str, by_id: Mapping[str, SessionSu
 
 
 def _deleted(by_id: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
-    """Yield the costs of each session's deleted subagents: what it reports for all, less the costs of existing ones."""
+    """Yield the costs of each session's deleted subagents: those that it reports for all, less those of existing ones."""
     child_sums: dict[str, list[float]] = {}
     for row in by_id.values():
         if row.is_child and row.parent is not None and row.parent in by_id:

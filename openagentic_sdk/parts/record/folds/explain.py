@@ -101,7 +101,7 @@ class MessagePart:
 
 @frozen
 class LabelledCall:
-    """A call in the answer that label rules object to: `findings` are its values with their provenance.
+    """A call in the answer that label rules object to. `findings` are the values objected to, with their provenance.
 
     They are copied from the permission decision, event `seq`.
     """
@@ -216,7 +216,7 @@ def _untrusted_seqs(events: Iterable[Event]) -> Mapping[int, str]:
 
 
 def _labelled_calls(events: Iterable[Event], after: int, until: int | None) -> list[LabelledCall]:
-    """The decisions that name labels, for the calls of one answer."""
+    """The calls of one answer whose permission decisions contain findings of label rules."""
     calls = []
     for event in events:
         if isinstance(event, PermissionDecision) and after < (event.seq or 0) < (until or float("inf")):
@@ -251,7 +251,7 @@ def _preview(text: str) -> str:
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
-    """Yield each request of a log that does not begin with the previous one, with a report; summaries' requests too."""
+    """Yield each request of a log that does not begin with the previous one, with a report; requests for summaries, too."""
     events = list(events)
     apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
     previous: RebuiltRequest | None = None
@@ -310,11 +310,12 @@ class _Prefixes:
     def _size(self, message: Any) -> int:
         entry = self._sizes.get(id(message))
         if entry is None:
+            # The entry keeps the message alive, so that no other object gets its id.
             entry = self._sizes[id(message)] = message, len(canonical_json(message))
         return entry[1]
 
     def _break(self, previous: RebuiltRequest, request: RebuiltRequest) -> tuple[int, str]:
-        """The event that broke the prefix, and a description of all causes."""
+        """The `seq` of the event that broke the prefix, and a description of all causes."""
         first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
         breaks = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
         if not breaks:

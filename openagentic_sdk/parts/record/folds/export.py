@@ -87,7 +87,7 @@ def to_otlp(
 
 
 def _quoted(text: str) -> str:
-    """The text as a block quote that nothing in it ends: every line is prefixed, whatever its line end; tags are escaped."""
+    """The text as a block quote that no content can end: every line is prefixed, whatever its line end; tags are escaped."""
     text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", re.sub(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text))
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 

@@ -70,7 +70,7 @@ _GENERATES = frozenset({"gemini", "vertex-gemini"})
 
 
 def provider_name(name: str | None) -> str | None:
-    """The conventions' name of a provider; a name unknown to them is returned unchanged."""
+    """The conventions' name of a provider; a name that they lack is returned unchanged, and None for None."""
     return None if name is None else _PROVIDERS.get(name, name)
 
 

@@ -54,9 +54,9 @@ _MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/
 def cost(
     usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None, tier: str | None = None
 ) -> float | None:
-    """The cost of one usage in US dollars, None if the usage or the model's price is unknown.
+    """The cost of one usage in US dollars; None if the usage, or the model's price in this tier, is unknown.
 
-    `prices` None is the built-in table. `tier` is the service tier that the answer names, or `batch`.
+    `prices` is the built-in table by default. `tier` is the service tier that the answer names, or `batch`.
     """
     price = find_price(model, built_in_prices() if prices is None else prices)
     tokens = None if price is None else normalize_usage(usage)
@@ -143,7 +143,7 @@ def price_setting(model: str) -> str:
 
 
 def price_date() -> str:
-    """The month of the built-in table, such as `2026-11`."""
+    """The month of the built-in table, such as `2026-11`; "unknown" if the table has none."""
     return str(json.loads(_packaged()).get("as_of", "unknown"))
 
 
@@ -155,7 +155,7 @@ def _packaged() -> str:
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """Read a table from a file in the form above. Raises `OptionsError` if it cannot be read or an entry is invalid."""
+    """Read a table from a file in this module's format. Raises `OptionsError` if the file or an entry is invalid."""
     try:
         text = read_regular(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ def _read_table(text: str | bytes, path: str) -> PriceTable:
 
 
 def with_prices(path: str | Path) -> PriceTable:
-    """The built-in table with a file's entries taking precedence."""
+    """The built-in table with a file's entries taking precedence. Raises like `load_prices`."""
     return {**built_in_prices(), **load_prices(path)}
 
 

@@ -81,7 +81,7 @@ def _span_id(name: str) -> str:
 
 
 class SpanFold:
-    """Folds a log into spans. `take` returns those that an event ended, `rest` those still open."""
+    """A fold from a log to spans. `take` returns the spans that an event ended, `rest` those still open at the log's end."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class SpanFold:
         return text if len(text) <= _MAX_CONTENT_CHARS else json.dumps(shortened(text, _MAX_CONTENT_CHARS))
 
     def _newest(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The newest messages that fit, in the form of the conventions."""
+        """The newest messages that fit into an attribute, except system messages, as JSON in the form of the conventions."""
         newest: list[Any] = []
         size = 0
         for message in reversed(messages):

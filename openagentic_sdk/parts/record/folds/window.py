@@ -59,10 +59,10 @@ class ContextWindow:
     `tokens` is the estimated size of the next request, `by_kind` the tokens of each kind in it, and `last_request_tokens`
     the endpoint's count of the last one, or None. `window` is the size of the window in tokens, None if unknown; `source` is
     its origin: "max_context_tokens", "model" or "caller". A compaction starts at `starts_at` tokens; without that number,
-    it starts when the endpoint refuses a request as too long. `cleared` are the calls whose outputs it would clear;
-    `dropped` are the prompts (seq and text) in the part that a summary would replace, `up_to_seq` the last event of that
-    part. A compaction does the first of the two that frees enough. `unpriced` are the models that answered and have no
-    known price.
+    it starts when the endpoint refuses a request as too long. `cleared` are the ids of the calls whose outputs it would
+    clear; `dropped` are the prompts (`seq` and text) in the part that a summary would replace, and `up_to_seq` is the last
+    event of that part. A compaction does the first of the two that frees enough. `unpriced` are the models that answered
+    and have no known price.
     """
 
     tokens: int
@@ -184,7 +184,7 @@ def _tokens_by_kind(conversation: Conversation, context: ModelContext | None, we
 def _with_dropped(
     contents: ContextWindow, events: Sequence[Event], plan: CompactionPlan, weight: float
 ) -> ContextWindow:
-    """The contents with what a compaction would remove."""
+    """The window's contents, with the part that a compaction would replace by a summary."""
     gone_before = max((e.up_to_seq for e in events if isinstance(e, SessionCompacted)), default=0)
     standing = (e for e in standing_events(events) if gone_before < (e.seq or 0) <= plan.up_to_seq)
     prompts = (e for e in standing if isinstance(e, UserMessage) and e.origin == "user")
@@ -198,7 +198,7 @@ def _with_dropped(
 
 
 class WindowMeter:
-    """Measures how full the window is after each event of a session: `tokens` of `window`, each None if unknown.
+    """A meter of how full the window is after each event of a session: `tokens` of `window`, each None if unknown.
 
     `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the
     size of the conversation after the last answer, as the endpoint counted it. `source` is that of `ContextWindow`,
@@ -223,12 +223,12 @@ class WindowMeter:
 
     @property
     def source(self) -> str:
-        """Where `window` comes from; empty if it is unknown."""
+        """The origin of `window`: "max_context_tokens" or "model"; empty if it is unknown."""
         return "max_context_tokens" if self._max_tokens else "model" if self.window else ""
 
     @property
     def words(self) -> str:
-        """The share of the window in use, for a row of a screen; empty if it is unknown."""
+        """The share of the window in use, for a row of a screen, and whether a compaction is next; empty if unknown."""
         if self.tokens is None or not self.window:
             return ""
         share = self.tokens / self.window

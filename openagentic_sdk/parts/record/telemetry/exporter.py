@@ -62,7 +62,10 @@ _MOST_CURSORS = 2_000
 
 @mutable
 class Health:
-    """The exporter's state for diagnosis: counts of sent and lost spans, and the last problem."""
+    """The exporter's state for diagnosis: counts of sent and lost spans, and the last problem.
+
+    `rejected` counts the spans that a successful response rejected, `dropped` those of requests that failed for good.
+    """
 
     sent: int = 0
     rejected: int = 0
@@ -103,7 +106,7 @@ class _ExportedSession:
 
 
 class Exporter:
-    """Sends the sessions of one store to one collector. Runs only call `notify`.
+    """A sender of one store's sessions to one collector. Runs only call `notify`.
 
     The thread exists, and the store is referenced, only during runs or while spans are left to send.
     """
@@ -148,14 +151,14 @@ class Exporter:
             self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait up to this long for all ended spans to be sent; return whether they were."""
+        """Wait up to `timeout_s` seconds for all ended spans to be sent; return whether they were."""
         if self._thread is None:
             return True
         self._wake.set()
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = CLOSING_S) -> None:
-        """Send remaining spans for up to this many seconds; the rest is sent from the logs later."""
+        """Send remaining spans for up to `timeout_s` seconds; the rest is sent from the logs later."""
         thread = self._thread
         if thread is None or self._process != os.getpid():
             return
@@ -360,7 +363,7 @@ async def _post(
 
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
-    """Send an empty request to a collector; return why it rejects traces, None if it accepts them."""
+    """Send an empty request to a collector; return the reason why it rejects traces, None if it accepts them."""
     transport = _transport_for(settings)
     try:
         answer, body = await _post(transport, settings, ())
@@ -390,14 +393,14 @@ def _is_protobuf(answer: HttpAnswer) -> bool:
 
 
 def _status_words(body: bytes) -> str:
-    """The message of a `google.rpc.Status`, its field 2."""
+    """The message of a `google.rpc.Status`, its field 2; empty if it has none or cannot be parsed."""
     with contextlib.suppress(ValueError):
         return next((v.decode("utf-8", "replace") for n, v in fields_of(body) if n == 2 and isinstance(v, bytes)), "")
     return ""
 
 
 def _partial(body: bytes, is_protobuf: bool = False) -> tuple[int, str]:
-    """The number of spans rejected in a successful response, and the collector's message."""
+    """The number of spans rejected in a successful response, and the collector's message; 0 and "" if it has none."""
     if is_protobuf:  # `partial_success` is field 1, and has `rejected_spans` and `error_message`
         with contextlib.suppress(ValueError):
             inner = next((value for number, value in fields_of(body) if number == 1 and isinstance(value, bytes)), b"")
@@ -431,7 +434,7 @@ def trace_place(store: SessionStore, session_id: str) -> TracePlace | None:
 
 
 class _Cursors:
-    """Stores how far each session was sent, in a small file per session; without a folder, only in memory."""
+    """A record of how far each session was sent, in a small file per session; without a folder, only in memory."""
 
     def __init__(self, folder: Path | None, url: str) -> None:
         self._folder = None if folder is None else folder / sha256(url.encode()).hexdigest()[:16]
@@ -524,7 +527,7 @@ def exporters_of(store: SessionStore) -> list[Exporter]:
 
 
 def close_all(timeout_s: float = CLOSING_S) -> None:
-    """Send the remaining spans of all sessions of this process; called at exit."""
+    """Send the remaining spans of all sessions of this process, for up to `timeout_s` seconds in all; called at exit."""
     with _LOCK:
         open_ones = [exporter for exporters in _EXPORTERS.values() for exporter in exporters.values()]
     until = time.monotonic() + timeout_s

@@ -12,7 +12,10 @@ from .exporter import Exporter
 
 
 class Traces(Part):
-    """Passes stored events to an exporter. A collector's rejection becomes one notice, in whichever run is active then."""
+    """A part that passes stored events to an exporter.
+
+    A collector's rejection becomes one notice, in whichever run is active then.
+    """
 
     def __init__(self, run: Run, exporter: Exporter) -> None:
         super().__init__(run)
