@@ -76,7 +76,7 @@ def _refused(session_id: str, seq: int, why: str) -> AbandonedRequest:
 
 
 def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[[], None]:
-    """Return a guard for the run that resumes a request: it raises if another process has resumed the request first."""
+    """Return a guard for the run that resumes a request; it raises `SessionLockedError` if another process was faster."""
     checked = False
 
     def check() -> None:

@@ -63,7 +63,7 @@ class AgentReplayReport:
 
     @property
     def text(self) -> str:
-        """The differences, one per line; empty if there are none."""
+        """The differences, and how many recorded requests were not repeated, as lines; empty if nothing differs."""
         missing = f"{self.steps - self.compared} of {self.steps} recorded requests were not repeated"
         return "\n".join([*self.differences, *([missing] if self.compared < self.steps else [])])
 
@@ -71,9 +71,10 @@ class AgentReplayReport:
 async def replay_agent(
     events: Iterable[Event], options: OpenAgenticOptions | HasOptions, *, live_tools: Collection[str] = ()
 ) -> AgentReplayReport:
-    """Replay a log through the agent that `options` (or an `Agent`) describe, except for their provider and store.
+    """Replay a log through the agent that `options` (or an `Agent`) describe.
 
-    `live_tools` names further tools that run for real. Raises `OptionsError` for invalid options.
+    Their provider, store and MCP servers are not used. `live_tools` names further tools that run for real. Raises
+    `OptionsError` for invalid options.
     """
     # The agent's own parts compute their states again.
     recording = Recording(event for event in events if not isinstance(event, PartState))

@@ -266,7 +266,10 @@ class Replay:
         return event
 
     def _position_now(self, seq: int) -> int:
-        """The replayed log's `seq` with as much of the conversation up to it as the recorded `seq`; 0 if there is none."""
+        """The `seq` up to which the replayed log has as many conversation events as the recording up to this `seq`.
+
+        0 if there are none.
+        """
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
         positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0

@@ -30,8 +30,9 @@ class Turns:
 
     `options` are those of the next turn; after the first turn they continue its session. `waiting` contains the prompts of
     future turns, `running` is the turn that has begun and not ended, and `store` is that of the newest turn. `result` is the
-    newest turn's, None until it has one; `questions` are those that the last turn left open, and `metrics` add up all turns.
-    With `parks`, a question that nobody can answer immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
+    newest turn's, None until it has one; `questions` are those that the last turn left open, and `metrics` are those of all
+    turns. With `parks`, a question that nobody can answer immediately ends a turn as `waiting`; `guard` is as in
+    `RunRequest`.
     """
 
     def __init__(

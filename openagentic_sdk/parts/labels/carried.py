@@ -19,7 +19,7 @@ ValueOrigin = tuple[str, str]
 
 @frozen
 class CarriedLabels:
-    """The labels of one call.
+    """The labels of one call of a plan.
 
     `origins` maps places of arguments (`recipients.0`) to the untrusted sources they were computed from; `input` contains
     the arguments by place as the plan passed them. `decided` are the sources that decided whether the call is made; only

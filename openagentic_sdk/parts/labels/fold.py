@@ -52,7 +52,7 @@ class _Trusted(NamedTuple):
 
 
 class LabelsFold(Fold):
-    """The text that a session may trust, and the secrets that it must keep.
+    """A fold of the text that a session may trust, and of the secrets that it must keep.
 
     `typed` contains the texts that people wrote, each with the `seq` of its event. `texts` contains those of trusted
     results, each with the text of its input, because a result does not vouch for text that it may only repeat. `results`

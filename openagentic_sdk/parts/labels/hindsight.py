@@ -3,7 +3,7 @@
 A log recorded with labels contains everything that the live judgement depends on: the labels of results, each tool's
 declaration, and content that arrived in other ways. In an older log, built-in tools are recognized by name, and all other
 tools get the most cautious labels. The live gate and this module judge a call with the same functions and at the same place
-of the log.
+in the log.
 """
 
 from __future__ import annotations

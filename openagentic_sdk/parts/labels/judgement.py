@@ -124,7 +124,7 @@ def object_to(
     views: Sequence[SessionView],
     carried: CarriedLabels | None = None,
 ) -> Objection | None:
-    """Return the rules' objection to a call at this point of a session, or None.
+    """Return the rules' objection to a call at this point of a session; None if they have none.
 
     `views` are the views of the session and, for a subagent, of the sessions that started it, whose trusted content it may
     use and whose secrets it must keep. `carried` contains the labels of a plan's call.

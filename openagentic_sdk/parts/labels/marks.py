@@ -116,7 +116,7 @@ def _source_of(
     fold: LabelsFold,
     place: ProjectPlace,
 ) -> str | None:
-    """The source of an untrusted result beyond what its name and input reveal; None for a trusted one."""
+    """The source of an untrusted result, if its tool's name and input do not reveal it; None for a trusted result."""
     if result.outcome in ("denied", "cancelled"):
         return None  # the model saw nothing of it
     if labels is None:

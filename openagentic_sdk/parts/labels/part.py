@@ -156,7 +156,7 @@ class Labels(Part):
         return tool.labels if isinstance(tool, Tool) else None
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Label the result, and pass what a subagent learns on to the runs that started it."""
+        """Label the result; in a subagent, also record its source and readers in the runs that started the subagent."""
         run = self.run
         record = run.view.calls.get(result.tool_use_id)
         if record is None:

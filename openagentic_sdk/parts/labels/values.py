@@ -113,8 +113,8 @@ def _iban_of(word: str) -> str:
 def _canonical_url(word: str) -> str:
     """A URL with scheme and host in lower case, without the default port; without a scheme, it begins with `//`.
 
-    A URL that programs parse differently is marked and kept verbatim: one with a user name, a backslash or a percent sign
-    before its path, or non-ASCII letters.
+    Escapes in its path are normalized. A URL that programs parse differently is marked and kept verbatim: one with a user
+    name or a percent sign before its path, a backslash, or non-ASCII letters.
     """
     parts = _URL.fullmatch(word)
     if parts is None or not word.isascii() or any(letter in parts[2] for letter in "@%") or "\\" in word:
@@ -328,7 +328,10 @@ def _in_small_letters(text: str) -> str:
 
 
 def _word_place(words: str, text: str) -> int | None:
-    """The position of whole words in a normalized text; None if absent. If they contain only letters, case is ignored."""
+    """The position of whole words in a text with normalized white space; None if absent.
+
+    The case of ASCII letters is ignored if the words consist of letters, spaces, dots, apostrophes and hyphens only.
+    """
     if not words:
         return None
     if "\n" in words:

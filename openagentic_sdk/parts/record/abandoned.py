@@ -69,9 +69,9 @@ def end_session(
 ) -> tuple[SessionView, bool]:
     """Close the log of a run whose process died, and return the session's view and whether the run was open.
 
-    With `also_parked`, also close a run that waits for a person or was suspended. Open questions are closed as
-    `answered_by`; `origin` contains the fields that mark a subagent's events. With a `failure`, the run ends as an error.
-    Raises `SessionNotFoundError`, and `SessionLockedError` if a run holds the session.
+    With `also_parked`, also close a run that waits for a person or was suspended. Open questions are closed with this
+    `answered_by`; `origin` contains the fields that mark a subagent's events. With a `failure`, the run ends as an error
+    with this message. Raises `SessionNotFoundError`, and `SessionLockedError` if a run holds the session.
     """
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, _ENDED, seal=seal)

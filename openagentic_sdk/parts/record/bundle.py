@@ -22,7 +22,8 @@ _DATA = regex(rb'(?s)<script type="application/json" id="record">(.*?)</script>'
 def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
     """Everything needed to verify these events, as JSON: each event with its leaves and their salts, and the signed ranges.
 
-    `{"session_id", "events": [{"event", "leaves": [[salt, text, None] or [None, None, leaf]]}], "ranges": [...]}`
+    `{"session_id", "events": [{"event", "leaves": [[salt, text, None] or ["", "", leaf]]}], "ranges": [...]}`. `leaf` is the
+    digest of an erased leaf; the salt is empty for an event that no range covers.
     """
     rows: list[dict[str, Any]] = [
         {"event": event_to_dict(event), "leaves": [["", text, None] for _, text in leaves(event)]} for event in events

@@ -171,7 +171,7 @@ class Opening:
         return cls(seeds, cut)
 
     def to_dict(self) -> dict[str, Any]:
-        """The form stored in the event after an erasure."""
+        """The salts in the form that the checkpoint stores after an erasure."""
         cut = {
             str(index): {
                 "salts": [None if salt is None else salt.hex() for salt in salts],
@@ -293,12 +293,12 @@ def chain_digests(before: str, digests: Sequence[bytes]) -> str:
 
 
 def join_digests(digests: Sequence[bytes]) -> str:
-    """The digests in the form that an event stores."""
+    """The digests as a checkpoint stores them: joined, in base64."""
     return b64encode(b"".join(digests)).decode("ascii")
 
 
 def split_digests(text: str) -> list[bytes]:
-    """The inverse of `join_digests`. Raises `ValueError`."""
+    """The inverse of `join_digests`. Raises `ValueError` for any other text."""
     joined = b64decode(text, validate=True)
     if len(joined) % 32:
         raise ValueError("the digests are truncated")

@@ -170,7 +170,7 @@ class ClaudeSessionStore:
         return rows
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
-        """The last event that contains a summary: nearly always the last one of the log."""
+        """The data of the last event that contains a summary, nearly always the log's last; None if no event has one."""
         for batch in windows_from_end(self._store, session_id, events, 1):
             whole = [data for data in _entry_events(batch) if "mtime" in data]
             if whole:

@@ -110,7 +110,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
 
 
 class _Purge:
-    """A purge of one or more sessions, which reads the rows of all sessions once."""
+    """A purge of one or more sessions, which reads the summaries of all sessions once."""
 
     def __init__(self, store: SessionStore, reason: str, by: str) -> None:
         self._store = store

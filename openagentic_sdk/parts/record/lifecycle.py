@@ -182,10 +182,10 @@ def append_signed(
     *,
     expected_seq: int | None = None,
 ) -> list[Event]:
-    """Append a person's decisions outside a run, signed with this installation's key.
+    """Append a person's decisions outside a run, signed with this installation's key; return them as stored.
 
-    `append_events` only adds to the history, and grants nothing. If `events` is a function, it is called while no other
-    writer can append. Raises like `append_events`.
+    Events that `append_events` adds are only history, and grant nothing. If `events` is a function, it is called while no
+    other writer can append. Raises like `append_events`.
     """
     with store.open_writer(session_id) as writer:
         check_expected_seq(session_id, expected_seq, writer.last_seq)
@@ -200,7 +200,10 @@ def append_signed(
 
 
 def rename_session(store: SessionStore, session_id: str, title: str) -> SessionSummary:
-    """Set the session's title; an empty string removes it. Raises `SessionNotFoundError`, `SessionLockedError`."""
+    """Set the session's title, or remove it with an empty string; return the session's summary.
+
+    Raises `SessionNotFoundError`, and `SessionLockedError` during a run.
+    """
     require_store(store)
     check_settings({"title": title}, {"title": TEXT})
     store.append_event(session_id, SessionMeta(title=plain_line(title)))
@@ -215,7 +218,10 @@ _WHOLE = or_none(number(-MAX_NUMBER, whole=True))
 def tag_session(
     store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> SessionSummary:
-    """Add and remove tags, which keep the order of their addition. Raises like `rename_session`."""
+    """Add and remove tags, which keep the order of their addition; return the session's summary.
+
+    Raises like `rename_session`.
+    """
     require_store(store)
     check_settings({"add": add, "remove": remove}, {"add": TEXTS, "remove": TEXTS})
     added = [plain_line(tag) for tag in add]

@@ -28,7 +28,8 @@ from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
 from .verify_log import Problem, moved_by
 
-# An event that does not match its place is searched for within this distance; up to this many such events, everywhere.
+# An event that does not match its place is searched for within `_NEAR` places. Up to `_MANY` events that are not found there
+# are searched for everywhere, if at most `_MANY` places are free.
 _NEAR, _MANY = 32, 64
 # The fields of a checkpoint that a receipt contains.
 _RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
@@ -72,7 +73,7 @@ class Approval:
 
 @frozen
 class RecordReport:
-    """The result of verifying a record. `unsigned` counts the events after the last signature, excluding checkpoints.
+    """The result of verifying a record. `unsigned` counts the events that no checkpoint covers yet, except checkpoints.
 
     `erased` contains places whose values were erased under a proof that is still valid. The `seq` of a problem is the
     event's present place in the log, 0 for a missing one. Its kind is `changed`, `removed`, `added` or `moved` for an
@@ -91,7 +92,7 @@ class RecordReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem and at least one signer vouches for something."""
+        """Whether there are no problems and at least one checkpoint has a valid signature."""
         return not self.problems and any(each.is_vouched for each in self.ranges)
 
 

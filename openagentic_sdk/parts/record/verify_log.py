@@ -83,10 +83,10 @@ WITHOUT_CALL = ("workflow.inbox", "workflow.run")
 
 @frozen
 class Problem:
-    """One problem with a log or its record, located by `seq` and `offset`, or by `blob`.
+    """One problem with a log or its record, located by `seq` and `offset` (in bytes), or by `blob`; `todo` is the remedy.
 
-    `change` is how the log was altered, see `LogCorruptError`; `witness` is the source that contradicts the log, and
-    `detail` what it contains.
+    `change` is how the log was altered, see `LogCorruptError`; `witness` is the source that contradicts the log. `detail`
+    describes the problem more precisely than its kind does.
     """
 
     kind: str
@@ -173,9 +173,9 @@ def verify_session(
 ) -> SessionReport:
     """Verify the whole log and every blob, and compare the log with all other sources.
 
-    A store with its own byte format checks its bytes itself: here, its events and blobs are read. `subagents` is the result
-    of `subagent_sessions`, for callers that check many sessions of files. Raises `SessionNotFoundError`, and `StorageError`
-    if the disk or the server cannot be read.
+    If the store is not a `FileSessionStore`, it checks its bytes itself, and its events and blobs are only read. `subagents`
+    is the result of `subagent_sessions`, for callers that verify many sessions in files. Raises `SessionNotFoundError`, and
+    `StorageError` if the disk or the server cannot be read.
     """
     if not isinstance(store, FileSessionStore):
         report = _verify_remains(session_id, store.read_remains(session_id))
@@ -361,10 +361,11 @@ def salvage(
 ) -> Salvage:
     """Create a session from the intact beginning of a damaged one and its intact blobs; the old session is not changed.
 
-    Its first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line ends that an
-    editor converted are first converted back. Calls left open by the damage end as `unknown`. With `keep_behind`, the
-    intact events after the damage are appended as `log.fragment`, which is not part of any conversation; only file stores
-    support this, others raise `OptionsError`. Raises `SessionNotFoundError`, and `SessionExistsError` if `target_id` exists.
+    The new session's first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line
+    ends that an editor converted are first converted back. Calls left open by the damage end as `unknown`. With
+    `keep_behind`, the intact events after the damage are appended as `log.fragment`, which is not part of any conversation.
+    Raises `SessionNotFoundError`, `SessionExistsError` if `target_id` exists, and `OptionsError` for `keep_behind` if the
+    store does not use files.
     """
     if not isinstance(store, FileSessionStore):
         if keep_behind:

@@ -1,7 +1,7 @@
 """Run the agents and workflows that a workflow starts elsewhere: in a service with its own queues, limits and hosts.
 
-Each needs two steps: one enqueues the run, once, and one waits for its end as for any event. Without such a service, the
-first step runs it in place, so the same code also works without one.
+Each such run takes two steps: one enqueues it, once, and one waits for its end as for any event. Without such a service,
+the first step runs the agent or workflow in place, so that the same code works there, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_S = 900.0
 
 @frozen(kw_only=True)
 class Placement:
-    """Where to enqueue a step's run: the queue, and the priority in it (higher comes first)."""
+    """The place of a step's run: the queue, and the priority in it (higher comes first)."""
 
     queue: str
     priority: int = 0
@@ -33,7 +33,10 @@ class RunsElsewhere:
     """The service that runs agents by name in other processes, and notifies a workflow of their ends with an event."""
 
     async def start(self, key: str, event: str, name: str, prompt: str, where: Placement) -> Mapping[str, Any]:
-        """Enqueue a run, once for each `key`, whose end is announced with this event; return its `run` and `session`."""
+        """Enqueue a run of the agent or workflow `name`, once for each `key`; return its `run` and `session`.
+
+        The end of the run is announced to the workflow with an event named `event`.
+        """
         raise NotImplementedError
 
     async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

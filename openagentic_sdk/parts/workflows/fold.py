@@ -36,9 +36,10 @@ def is_final(stop_reason: str, message: str | None) -> bool:
 class StepsFold(Fold):
     """A fold of a workflow's steps.
 
-    `calls` are those of the current history, by id. `prompt` is the text that contains the arguments, and `prompt_seq` its
-    event. `taken` are the numbers in the inbox of the external events that the workflow received, `published` its published
-    values by name, and `ended` its end. `finished` counts the steps that have ended since the last cut.
+    `calls` are the records of the current history's calls, by id. `prompt` is the text that contains the arguments, and
+    `prompt_seq` its event. `taken` are the numbers in the inbox of the external events that the workflow received,
+    `published` its published values by name, and `ended` its end. `finished` counts the steps that have ended since the last
+    cut.
     """
 
     name = "workflow_steps"

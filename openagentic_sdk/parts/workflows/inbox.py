@@ -247,9 +247,8 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
 def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None) -> bool:
     """Whether an event has arrived that a workflow, or one inside it, waits for and has not received.
 
-    Also true if the log of an inner workflow cannot be read: the run will report the error.
-
-    `view` is the session's state, if the caller has it with `StepsFold` and `SubagentsFold`.
+    Also true if the log of an inner workflow cannot be read: the run will report the error. `view` is the session's state,
+    if the caller has it with `StepsFold` and `SubagentsFold`.
     """
     if view is None:
         view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
@@ -278,7 +277,10 @@ def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
 
 @frozen
 class Park:
-    """A parked workflow: the `seq` of its end, the time at which it continues by itself, and its waiting steps."""
+    """A parked workflow: the `seq` of its run's end, its waiting steps, and the time at which it continues by itself.
+
+    `wake_at` is in epoch seconds, None if it only waits for people and events.
+    """
 
     seq: int
     wake_at: float | None

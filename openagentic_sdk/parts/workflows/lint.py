@@ -199,7 +199,7 @@ def _check_file(path: Path) -> LintReport:
 
 
 def check_source(source: bytes, path: str = "<source>") -> LintReport:
-    """Check the text of one module."""
+    """Check the source of one module. A source that cannot be parsed is a finding, not an error."""
     try:
         module = _Module(source, path)
         return LintReport(tuple(module.check()), tuple(f"{path}:{name}" for name in module.workflows), 1)
@@ -377,7 +377,7 @@ class _Body(ast.NodeVisitor):
         return _MADE_BY.get(f"{base}.{attr}", f"{base}.{attr}") if attr == "parent" else f"{base}.{attr}"
 
     def _member(self, owner: _Local, name: str, depth: int) -> _Local | None:
-        """A method of a class of this file, or of its bases in this file; None if none exists."""
+        """A method of a class of this file, or of its bases in this file; None if there is none."""
         if not isinstance(owner.node, ast.ClassDef) or depth > 20:
             return None
         for node in _definitions(owner.node.body):

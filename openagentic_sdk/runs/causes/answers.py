@@ -54,9 +54,9 @@ def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The compaction or clearing that removed what this run's last prompt asks for; None if none is found.
+    """The compaction or clearing that removed what this run's last prompt asks for.
 
-    None, too, if a text after that prompt contains the removed words.
+    None if there is none, or if a text after that prompt contains the removed words again.
     """
     prompt = next((e for e in run.of(UserMessage) if e.origin == "user"), None)
     if prompt is None:

@@ -28,7 +28,7 @@ _MAX_SUBAGENTS = 50
 
 
 def trouble(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The cause of the failures of the last tool that failed and did not succeed later; None if there is no such tool."""
+    """The cause of the failures of the tool that failed last; None if every tool that failed has succeeded since."""
     errors = lasting_errors(run)
     if not errors:
         return None
@@ -43,7 +43,7 @@ def trouble(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def lasting_errors(run: JudgedRun) -> list[ToolResult]:
-    """The failed calls since whose failure their tool has not succeeded, in the log's order."""
+    """The failed calls of each tool since its last success in the run, in the log's order."""
     by_tool: dict[str, list[ToolResult]] = {}
     for event in (e for e in run.events if isinstance(e, ToolResult)):
         if has_failed(event):
@@ -121,7 +121,7 @@ def subagent(run: JudgedRun, result: Result) -> CauseInRun | None:
 def server(run: JudgedRun, result: Result, of_call: str = "") -> CauseInRun | None:
     """An MCP server that failed or was lost; None if none did.
 
-    With `of_call`, the name of a tool, only its server counts, also if it was not started for lack of consent.
+    With `of_call`, the name of a tool, only its server counts, even if it was not started for lack of consent.
     """
     states = {e.name: e for e in run.events if isinstance(e, McpServerChanged)}
     # A server that waits for consent is a failure only if its tool was called.

@@ -276,7 +276,7 @@ class NowSpending:
 
 
 def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
-    """The current sums, from the summaries of all sessions written to on the current day."""
+    """The sums for the day and hour of `now` (epoch seconds), from the summaries of all sessions written to on that day."""
     by_id = {row.id: row for row in rows}
     sums: dict[tuple[Window, CostScope, str], tuple[list[float], dict[str, None]]] = {}
     day, hour = time_names(now)
@@ -307,7 +307,7 @@ def day_name(day: int) -> str:
 
 
 def root_of(row: SessionSummary, by_id: Mapping[str, SessionSummary]) -> SessionSummary:
-    """The session at the root of a chain of subagents."""
+    """The session at the root of a chain of subagents, or the last one of the chain in `by_id`."""
     seen: set[str] = set()
     while row.is_child and row.parent is not None and row.id not in seen:
         seen.add(row.id)

@@ -51,7 +51,7 @@ _SUMMARY_ARGUMENTS = {
 
 
 def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
-    """Return a call's most informative argument, or all arguments abridged, on one line. Paths below `cwd` are shortened."""
+    """A call's most informative argument, or all arguments abridged, on one line. A path below `cwd` is made relative."""
     value = arguments.get(_SUMMARY_ARGUMENTS.get(name, ""))
     if not isinstance(value, str):
         value = next((each for each in arguments.values() if isinstance(each, str)), None)

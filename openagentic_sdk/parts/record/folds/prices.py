@@ -107,7 +107,7 @@ def priced_names(model: str) -> tuple[str, ...]:
 
 @cache
 def built_in_prices() -> PriceTable:
-    """The table shipped with the package; it contains each entry's source and date."""
+    """The table shipped with the package; its file `prices.json` contains the table's month and source."""
     return _read_table(_packaged(), "the built-in table")
 
 

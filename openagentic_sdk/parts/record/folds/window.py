@@ -184,7 +184,7 @@ def _tokens_by_kind(conversation: Conversation, context: ModelContext | None, we
 def _with_dropped(
     contents: ContextWindow, events: Sequence[Event], plan: CompactionPlan, weight: float
 ) -> ContextWindow:
-    """The window's contents, with the part that a compaction would replace by a summary."""
+    """The window's contents, with the part that a compaction would replace with a summary."""
     gone_before = max((e.up_to_seq for e in events if isinstance(e, SessionCompacted)), default=0)
     standing = (e for e in standing_events(events) if gone_before < (e.seq or 0) <= plan.up_to_seq)
     prompts = (e for e in standing if isinstance(e, UserMessage) and e.origin == "user")
@@ -275,7 +275,7 @@ def model_window(model: str | None) -> int | None:
 
 @cache
 def _windows() -> dict[str, int]:
-    """The maximum number of tokens in a request to each model; the table contains the source."""
+    """The maximum number of tokens in a request, by model."""
     windows: dict[str, int] = json.loads(read_packaged(__spec__, "prices.json"))["windows"]
     return windows
 

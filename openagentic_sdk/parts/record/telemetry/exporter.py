@@ -51,6 +51,7 @@ _RETRIED = frozenset({429, 502, 503, 504})
 _PAUSES, _LONGEST_RETRY_AFTER_S = Backoff(1.0, 30.0, jitter=0.5), 600.0
 # How long process exit waits for the last spans.
 CLOSING_S = 3.0
+# The ended spans of one session in memory; the rest of its log is read once these are sent.
 _MOST_WAITING = 2_048
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -86,7 +87,7 @@ class Health:
             self.has_complained, self.complaint = True, on_one_line(complaint, _MAX_COMPLAINT_CHARS)
 
     def take_complaint(self) -> str | None:
-        """Remove and return the pending notice, or None."""
+        """Remove and return the pending notice; None if there is none."""
         complaint, self.complaint = self.complaint, None
         return complaint
 
