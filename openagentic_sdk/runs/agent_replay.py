@@ -184,7 +184,7 @@ class _AgentReplay(Replay):
 
 
 class _GivesWhatItGave(RecordedTool):
-    """A tool of the agent, unchanged for the model, that returns the recorded results."""
+    """A tool that looks like the agent's own to the model, and returns the recorded results."""
 
     def __init__(self, tool: BareTool, results: Mapping[str, ToolResult]) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema

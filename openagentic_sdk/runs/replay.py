@@ -189,7 +189,7 @@ class Replay:
                 stop=[HookMatcher("recorded continuation", hook=self._recorded_continuation)],
                 enable_message_rewrite_hooks=True,
             ),
-            # What was permitted is recorded: a denied call has an error as its result, and nothing here takes effect.
+            # The permissions are recorded: a denied call has an error as its result, and nothing here takes effect.
             gate=PermissionGate(permission_mode="bypass"),
             store=self._store,
             clock=SystemClock(),

@@ -81,7 +81,7 @@ class LabelsFold(Fold):
         self.shell_source: str | None = None
         self._meanings: set[str] = set()
         self._kept_chars = 0
-        # Texts and field values of results, which have no digest of their own.
+        # Content of results waits here for the next signed event, because results have no keyed digest of their own.
         self._unvouched: list[_Trusted] = []
         self._foreign: list[tuple[Event, Sequence[_Trusted]]] = []
         self._is_derived = False

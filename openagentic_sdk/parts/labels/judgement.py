@@ -250,7 +250,7 @@ def _line_of(value: Any, result: ToolResult) -> str | None:
     """The line of a result that contains a value, shortened; None if none does."""
     for _, leaf in leaves([result.output, result.error_message], "", ()):
         text = spelled(leaf)
-        # Each line only if the text contains the value at all, which most texts do not.
+        # Lines are searched only if the text contains the value at all, which most texts do not.
         for line in text.splitlines() if KnownText(text).place_of(value) is not None else ():
             if KnownText(line).place_of(value) is not None:
                 return on_one_line(line, _MAX_LINE_CHARS)

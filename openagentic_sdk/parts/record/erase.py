@@ -127,7 +127,6 @@ def erase(
         raise OptionsError("give a field of an event, or a string of 4 or more characters to erase")
 
     def others_now() -> list[str]:
-        """The other sessions in which to search."""
         names = store.list_sessions() if everywhere else _family(store, session_id)
         return [name for name in names if name != session_id] if needles.texts else []
 

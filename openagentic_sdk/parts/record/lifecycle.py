@@ -447,7 +447,7 @@ def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
 def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool:
     """Copy one session; return False if an erasure was recorded meanwhile, so that part of the copy may precede it."""
     meta = source.read_metadata(name)
-    # What a run appends from now on is not copied: its end could move on faster than the copy.
+    # Events that a run appends from now on are not copied: the log's end could move on faster than the copy.
     end = source.last_seq(name)
     events = source.iter_events(name, limit=end)
     target.import_session(

@@ -173,9 +173,8 @@ class _Checked:
         self._salvaged_from = {event.source_session_id for event in salvages if isinstance(event, LogSalvaged)}
 
     def take(self, place: int, signed: RecordSigned) -> None:
-        """Check the checkpoint at this place."""
         seq = signed.seq or place + 1
-        # What precedes a fork was copied from its parent, with the checkpoints.
+        # The events before a fork's marker were copied from its parent, checkpoints included.
         made_in = next((parent for fork, parent in self._forks if fork > place), self._session_id)
         if signed.session_id != made_in:
             text = f"this checkpoint was made for session {on_one_line(signed.session_id, 80)}"

@@ -217,7 +217,6 @@ class _Witnesses:
         self.calls: set[str] = set()
 
     def note(self, event: Event) -> None:
-        """Record what the event references."""
         if isinstance(event, ToolUse):
             self.calls.add(event.tool_use_id)
         self.named_blobs.update(_named_blobs(event))

@@ -261,7 +261,10 @@ class Together(Promise[list[Any]]):
 
 
 class First(Together):
-    """Several concurrent promises; the result is the position and value of the first to end. The others are cancelled."""
+    """Several concurrent promises; the result is the position and value of the first to end, or its error.
+
+    The others are cancelled.
+    """
 
     def _take(self, member: Promise[Any]) -> None:
         if self._failure is None and member.error is None:

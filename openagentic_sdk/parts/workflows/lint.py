@@ -702,6 +702,5 @@ def _is_transparent(node: _FunctionNode) -> bool:
 
 
 def _shown(node: ast.expr) -> str:
-    """The source of an expression, shortened."""
     text = ast.unparse(node)
     return text if len(text) <= 60 else f"{text[:57]}..."

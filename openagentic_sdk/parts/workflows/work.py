@@ -60,7 +60,7 @@ class StepsAtWork(StepLedger):
             heappush(self.due, (record.result.seq or 0, record.result))
 
     async def close(self) -> None:
-        """Cancel the running steps, and forget the others."""
+        """Cancel the running steps and wait until they have ended; forget the others."""
         self._is_open = False
         tasks = list(self.tasks)
         for task in tasks:

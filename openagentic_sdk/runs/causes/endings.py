@@ -130,7 +130,6 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def _failed_by_vendor(run: JudgedRun, result: Result, why: str) -> CauseInRun:
-    """The cause of a run whose model endpoint failed, perhaps repeatedly."""
     retries = [e.reason for e in run.events if isinstance(e, ModelRetry)]
     more = tuple(
         f"after {plural(len(retries), 'more attempt')}; the first attempt: {short(one, 160)}" for one in retries[:1]

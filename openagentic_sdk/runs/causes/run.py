@@ -34,7 +34,7 @@ from .cause import Cause
 _MAX_CHARS = 300
 # The prefix of our own errors for refused requests (`ProviderHTTPError`): text from an endpoint can never precede it.
 _ENDPOINT = regex(r"(https?://[^\s/@?#]+(?:/[^\s?#]*)?)/chat/completions answered ")
-# Modes of a run that a command can be given; the default needs no flag, the others need code that asks.
+# The permission modes that a flag of a command can set; the default needs no flag, and the others need code that asks.
 _MODES_OF_FLAGS = frozenset({"acceptEdits", "plan", "dontAsk", "deny", "bypass"})
 _URL = regex(r"https?://[!-~]{1,200}")
 

@@ -44,7 +44,7 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
             if event.messages is None:
                 messages += [*system, *conversation.messages(), *(event.appended or ())]
             tools = context.tools if event.purpose == "turn" or event.messages is None else ()
-            model = event.model or context.model  # a summary may be asked of another model
+            model = event.model or context.model  # a summary may come from another model
             yield RebuiltRequest(
                 event.seq or 0,
                 event.step,

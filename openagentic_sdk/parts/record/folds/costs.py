@@ -344,6 +344,7 @@ def _deleted(by_id: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
         with suppress(TypeError, ValueError, AttributeError):
             reported_sums = _sum(row.spent.get("children", {}).values())
             difference = [max(0.0, a - b) for a, b in zip(reported_sums, child_sums.get(row.id, ZERO), strict=True)]
+            # Less than a token and a billionth of a dollar is a rounding error.
             if sum(difference[1:5]) > 0.5 or difference[6] > 1e-9:
                 yield difference
 

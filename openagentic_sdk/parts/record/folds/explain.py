@@ -279,7 +279,6 @@ class _Prefixes:
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
-        """Report how a request extends the previous one."""
         at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
         tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
         cached, input_tokens = (

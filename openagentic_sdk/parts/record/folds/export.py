@@ -98,7 +98,6 @@ def _inline(text: object) -> str:
 
 
 def _code(text: object) -> str:
-    """A name as an inline code span."""
     return "`" + visible(str(text)).replace("`", "'") + "`"
 
 

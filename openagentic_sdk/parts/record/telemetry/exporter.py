@@ -467,7 +467,6 @@ class _Cursors:
             self._stored_cursors.clear()
 
     def drop(self, session_id: str) -> None:
-        """Delete the cursor of a deleted session."""
         self._stored_cursors.pop(session_id, None)
         path = self._path(session_id)
         if path is not None:
