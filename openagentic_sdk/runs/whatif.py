@@ -124,8 +124,8 @@ def _offered(events: Iterable[Event]) -> Iterable[str]:
 class RecordedCalls:
     """The results and errors of a session's calls by tool and arguments, each used once.
 
-    The results of calls after event `after_seq` are used first. `new_call` is the tool of the first call that stopped the
-    run because it has no recorded result.
+    The results of calls after event `after_seq` are used first. `new_call` is the tool of the first call that was refused
+    because it has no recorded result; None if there was none.
     """
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:

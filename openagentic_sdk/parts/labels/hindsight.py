@@ -137,7 +137,7 @@ class RecordedSession:
 
 
 class _RecordedView(SessionView):
-    """A view that is given the set of our own events, because adding labels breaks the chain of digests."""
+    """A view with a given set of events that count as ours, because adding labels breaks the chain of digests."""
 
     def __init__(self, ours: frozenset[int | None] | None) -> None:
         super().__init__((UntrustedFold, LabelsFold))

@@ -186,7 +186,10 @@ class Labels(Part):
                 yield f"tool {name}, in a result without a label"
 
     async def _tell_starters(self, result: ToolResult) -> None:
-        """Record in the starting runs what a subagent has read, because its answer may derive from it."""
+        """Record the source and readers of a subagent's result in the runs that started the subagent.
+
+        Its answer, which they receive, may derive from the result.
+        """
         meta, facts = result.meta or {}, dict[str, Any]()
         label = meta["label"]
         if isinstance(source := meta.get("untrusted"), str):

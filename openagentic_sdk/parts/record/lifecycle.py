@@ -409,7 +409,7 @@ def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
 
 
 def export_session(source: SessionStore, target: SessionStore, session_id: str) -> list[str]:
-    """Copy the session, those of its subagents, and their blobs to another store, with ids and `seq`; return the ids.
+    """Copy the session, those of its subagents, and their blobs to another store; return the ids, which stay the same.
 
     Either all are copied or none. Raises `SessionExistsError` if the target already has one of them.
     """

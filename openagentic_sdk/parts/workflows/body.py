@@ -117,7 +117,7 @@ class Branch(Promise[Any]):
             self._waits_for.cancel()
 
     def advance(self) -> None:
-        """Run until the coroutine waits for something."""
+        """Run the coroutine until it waits for something or ends."""
         self.body.current, self._waits_for = self, None
         error, self._raises = self._raises, None
         try:

@@ -61,7 +61,7 @@ def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def result_hint(function: Any) -> Any:
-    """The annotated return type of a callable; for a class, the class itself."""
+    """The annotated return type of a callable; for a class, the class itself; `Any` if there is no annotation."""
     called = inside_partials(function)
     if isinstance(called, type):
         return called

@@ -44,7 +44,7 @@ class RunsElsewhere:
         raise NotImplementedError
 
     async def cancel(self, run_id: int) -> None:
-        """Cancel a run that nobody waits for any longer."""
+        """Cancel a run whose end is no longer awaited."""
         raise NotImplementedError
 
 

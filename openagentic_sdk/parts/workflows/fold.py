@@ -57,7 +57,7 @@ class StepsFold(Fold):
         self._kept: dict[str, list[Any]] = {}
 
     def find(self, call_id: str) -> CallRecord | None:
-        """The record of a call in the log; None if it was never made."""
+        """The record of a call in the current history; None if the call was never made."""
         record = self.calls.get(call_id)
         if record is None and (row := self._kept.get(call_id)) is not None:
             record = self.calls[call_id] = _record(call_id, row)
@@ -76,7 +76,7 @@ class StepsFold(Fold):
         return {str(use.input.get("event")) for use in waiting if use.name == "wait_for"}
 
     def ids(self) -> list[str]:
-        """The ids of all calls."""
+        """The ids of all calls in the current history."""
         return list({**self._kept, **self.calls})
 
     def apply(self, event: Event, view: SessionView) -> None:

@@ -29,7 +29,7 @@ class WorkflowLog:
         return self._run.view.fold(StepsFold)
 
     def find(self, call_id: str) -> CallRecord | None:
-        """The record of a call in the current history; None if it was never made."""
+        """The record of a call in the current history; None if the call was never made."""
         return self.fold.find(call_id)
 
     def check(self, number: str, plan: StepPlan, at: str, record: CallRecord) -> None:

@@ -259,7 +259,7 @@ class StepLedger:
         raise NotImplementedError
 
     def drop(self, step: Step) -> None:
-        """End a step that nobody waits for any longer."""
+        """End a step whose result is no longer awaited."""
         raise NotImplementedError
 
 

@@ -56,7 +56,7 @@ def dead(run: JudgedRun) -> CauseInRun:
 
 
 def stopped(run: JudgedRun, result: Result) -> CauseInRun:
-    """The cause of a run that was ended by a person, or by a part written by the caller."""
+    """The cause of a run that a person, the caller or a part of the caller interrupted, or that was suspended."""
     if result.error_message and result.stop_reason == "interrupted":
         return CauseInRun("part", result, result.error_message)
     who = (

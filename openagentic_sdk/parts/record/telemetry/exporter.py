@@ -511,7 +511,10 @@ _LOCK = threading.Lock()
 def exporter_for(
     store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None
 ) -> Exporter:
-    """The exporter that all runs of this process share for this store and these settings. Raises `OptionsError`."""
+    """The exporter that all runs of this process share for this store and these settings.
+
+    Raises `OptionsError` for certificates that cannot be used.
+    """
     with _LOCK:
         exporters = _EXPORTERS.setdefault(store, {})
         if settings not in exporters:
