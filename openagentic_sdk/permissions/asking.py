@@ -161,7 +161,7 @@ def _place(subject: Subject) -> list[str]:
 async def _answered(
     facts: Facts, result: ApprovalResult, answer: str, offers: Sequence[str], people: People
 ) -> ApprovalResult:
-    """Interpret an answer: y, yes and always allow, edit replaces the input, everything else denies."""
+    """Interpret an answer: y, yes, always and always save allow, edit allows other input, everything else denies."""
     word, _, rest = answer.partition(" ")
     word, rest = word.lower().rstrip(",.:"), rest.strip()
     if answer.lower() in ("y", "yes"):

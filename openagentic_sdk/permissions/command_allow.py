@@ -99,12 +99,12 @@ def _unreadable(reason: str) -> Judged:
 
 
 def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:
-    """Whether an allow rule names a command of the line and covers all of it."""
+    """Whether an allow rule matches this command of the line and covers all of its words."""
     return any(judged.allowed for judged in _JudgedCommand(policy, subject, command, cwds, False).by_rules())
 
 
 def _plain_form(subject: Subject) -> CommandLine | None:
-    """A compound line rewritten as one that lists all of its commands; None if it could run anything else."""
+    """A compound line, rewritten as a plain one that has all of its commands; None if the line could run anything else."""
     workspace, text = subject.workspace, subject.command or ""
     variables = {} if workspace.confined else {"HOME": user_home()}
     if not may_move(text):
@@ -113,8 +113,8 @@ def _plain_form(subject: Subject) -> CommandLine | None:
 
 
 def _problem_of_line(placed: Sequence[tuple[SimpleCommand, tuple[str, ...]]], workspace: Workspace) -> str | None:
-    """The problem with a line whose parts are harmless on their own: their combination, or the folder that an earlier line
-    changed to; None if none exists.
+    """The problem with a line whose parts are harmless on their own: their combination with a cd in it, or with one in an
+    earlier call; None if there is no problem.
     """
     # Each command of a line is judged by itself, and these combinations would be missed.
     moves = any(cd_words(command.argv) for command, _ in placed)
@@ -149,7 +149,11 @@ _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
 class _JudgedCommand:
-    """A simple command of a line, and the checks by which it is judged."""
+    """A simple command of a line, with every folder in which it may run, and the checks by which it is judged.
+
+    With `reads_only`, only read-only programs are permitted; `plain_names` is what the names must match that a find passes
+    on to it.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The permission decision: a pure function from a policy and a call to a verdict.
+"""The permission decision: the verdict of a policy on a call. Deciding asks nobody and changes nothing.
 
 The order: deny rules, ask rules, mode, allow rules; a call that none of them decides is asked about. A mode that forbids
 precedes the ask rules, a mode that permits follows them.
@@ -51,7 +51,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def judge_rules(facts: Facts) -> Verdict:
-    """The combined verdict of all layers: the call is denied if any layer denies it, and asked about if any asks."""
+    """The combined verdict of all layers and of a part's objection: deny if any of them denies, else ask if any asks."""
     with counted_steps():
         verdicts = [decide(layer, facts.subject) for layer in facts.layers]
     if (objection := facts.objection) is not None and objection.outcome != "watch":
@@ -97,7 +97,7 @@ def is_left_open(facts: Facts) -> bool:
 
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
-    """The verdict of the first step of this policy that reaches one."""
+    """The verdict of one policy on a call, by the first step that reaches one."""
     if subject.command is None:
         return _forbidden(policy, subject) or _ask_rule_verdict(policy, subject) or _permitted(policy, subject)
     if len(subject.command) > MAX_COMPARED_CHARS and (policy.deny or policy.ask):
@@ -114,7 +114,9 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _unread(policy: Policy, subject: Subject, reason: str) -> Verdict:
-    """The verdict on a command whose words are not compared with any rule."""
+    """The verdict on a command whose words are not compared with rules: a question with this reason, unless a rule about
+    every use of the tool, or the mode, forbids the command.
+    """
     return _forbidden(policy, replace(subject, command=None, line=None)) or Verdict(
         "ask", reason, "ask_rule", firm=True
     )
@@ -133,7 +135,7 @@ def _decide_command(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
-    """The verdict of deny rules, of a list of everything that may be used, and of a mode that forbids."""
+    """The denial of a call by a deny rule, by a list of everything that may be used, or by a mode; None if none applies."""
     rule = forbidding_rule(policy.deny, subject)
     if rule is not None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
@@ -189,7 +191,7 @@ _BYPASSED = Verdict("allow", "mode bypass allows what no rule denies", "mode")
 
 def _verdict_of(hit: Met, effect: str) -> Verdict:
     """The verdict on a forbidden path that a command may reach: that of the rule if a word may name the path, a question if
-    a folder contains it.
+    the path is in a folder that the command processes, or if the search was cut off.
     """
     if hit.rule is None:
         reason = f"more than {MAX_ENTRIES} files would have to be searched, and rules forbid some: name the files"
@@ -205,7 +207,7 @@ def _verdict_of(hit: Met, effect: str) -> Verdict:
 
 
 def _doubted(policy: Policy, subject: Subject) -> Verdict | None:
-    """The question about a command on which deny and ask rules can be enforced neither by mounts nor by its words."""
+    """The question about a command for which neither mounts nor its words can enforce the deny and ask rules."""
     doubt = _doubt(policy, subject)
     return None if doubt is None else Verdict("ask", doubt, "ask_rule", firm=True)
 
@@ -312,8 +314,8 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
 
 
 def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
-    """Whether a call matches, or could match, a rule: how the `if` of a hook is judged. An invalid rule matches every call,
-    because a hook that was meant to inspect must not be bypassed.
+    """Whether a call matches, or could match, the rule in the `if` of a hook. An invalid rule matches every call, and a
+    command that is too long or too complex to compare matches every rule: nothing may bypass a hook that inspects calls.
     """
     try:
         rule = parse_rule(text, "ask", "hook")

@@ -23,9 +23,7 @@ _KEYS = frozenset(member.name for member in fields(CallContext)) - {"told"}
 
 
 def read_context(context: CallContext | Mapping[str, Any] | None) -> CallContext:
-    """Build a call's context from the mapping passed to `PermissionGate.approve`; unknown keys are only passed to
-    callbacks.
-    """
+    """Build a call's context from what `PermissionGate.approve` receives; unknown keys of a mapping only reach callbacks."""
     if isinstance(context, CallContext):
         return context
     context = context or {}
@@ -49,7 +47,7 @@ class Facts:
 
     @cached_property
     def objection(self) -> Objection | None:
-        """A part's objection to the call."""
+        """A part's objection to the call; None if no part objects."""
         object_to = self.context.objection
         return object_to(self.subject.tool, self.subject.input) if object_to is not None else None
 

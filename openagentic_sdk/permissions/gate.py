@@ -59,7 +59,7 @@ __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserA
 GateContext = CallContext | Mapping[str, Any] | None
 
 _REMEMBERED_CALLS = 1000
-# Creating the gate checks whether they can be parsed.
+# Checks only the types: creating the gate parses the rules.
 RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 
 
@@ -95,7 +95,7 @@ class _GateMemory:
 
 
 def _require_question(answerer: UserAnswerer) -> None:
-    """Reject a function that does not accept a question."""
+    """Raise `OptionsError` for a function that cannot be called with a question alone."""
     try:
         inspect.signature(answerer).bind(None)
     except TypeError as error:
@@ -235,8 +235,8 @@ class PermissionGate(WithAdvice):
         """Return a gate for a subagent or skill that allows nothing beyond what this gate allows.
 
         `tools`, if given, are the names and rules of everything that may be used. Without its own `permission_mode`, the
-        child is only bound to this gate's mode. Invalid entries reduce authority instead of raising: such a tool is not
-        usable, such a deny rule forbids its whole tool.
+        child is only bound to this gate's mode. An invalid entry of `tools` is not usable, and an invalid deny rule forbids
+        its whole tool. Raises `PermissionRuleError` for an invalid allow or ask rule, `OptionsError` for an unknown mode.
         """
         # Every layer must allow a call, so the loosest mode adds no restriction of its own.
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
@@ -271,7 +271,7 @@ class PermissionGate(WithAdvice):
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody can answer this gate's questions."""
+        """Whether a person can answer this gate's questions; an `approver` does not count."""
         return self.user_answerer is not None or self._at_terminal is not None
 
     @property
@@ -339,7 +339,7 @@ class PermissionGate(WithAdvice):
     def trial(
         self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
     ) -> ApprovalResult | None:
-        """The decision that lets a call be tried on a copy; None if anything besides the lack of a rule prevents the call.
+        """The decision that lets a call be tried on a copy of the workspace; None unless the call only lacks a rule.
 
         Always None if an `approver` decides.
         """
@@ -360,7 +360,7 @@ class PermissionGate(WithAdvice):
         tried: ApprovalResult,
         shown: Mapping[str, Any],
     ) -> ApprovalResult:
-        """Ask a person whether to keep the effects that a call had on a copy; `shown` is how the question describes them."""
+        """Ask a person whether to keep the effects that a call had on a copy; `shown` are the details that describe them."""
         facts = self._facts(tool_name, tool_input, read_context(context))
         prompt, open_result = "Keep what {} changed?", replace(tried, allowed=False)
         answer = await ask_person(facts, open_result, self._people(), prompt, shown)
@@ -431,9 +431,9 @@ class PermissionGate(WithAdvice):
         return tools
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """A fast path filter for Grep and Glob: False for paths that a deny or ask rule protects from being read.
+        """A quick test of paths for Grep and Glob: False for a path that a deny or ask rule protects from being read.
 
-        None if there is no such rule. A path is tested under its own name and under its target's.
+        None if there is no such rule. A path is tested under its own name and its target's, and as a hard link.
         """
         rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:
@@ -499,7 +499,7 @@ class PermissionGate(WithAdvice):
 
     @property
     def forbidding_paths(self) -> list[Rule]:
-        """The deny and ask rules about paths."""
+        """The deny and ask rules about paths, of all layers."""
         return [rule for layer in self.layers for book in (layer.deny, layer.ask) for rule in book.paths]
 
     @property
@@ -518,8 +518,8 @@ class PermissionGate(WithAdvice):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], rules: SettingsRules | None = None) -> PermissionGate:
-        """Rebuild a gate from its `record`, with nobody to ask; `rules` replace those of its settings and options. Raises
-        `OptionsError` for an invalid record.
+        """Rebuild a gate from its `record`, without the workspace and with nobody to ask; `rules` replace those of its
+        settings and options. Raises `OptionsError` for an invalid record.
         """
         layers = record.get("layers")
         if not isinstance(layers, list) or not all(isinstance(each, Mapping) for each in layers) or not layers:
@@ -540,7 +540,7 @@ class PermissionGate(WithAdvice):
     # --- parts -----------------------------------------------------------------------------------------------------------
 
     def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext, *, only_reads: bool = False) -> Facts:
-        """Determine the facts of a call; no other code does. Raises `_NotJson` for input that JSON cannot express."""
+        """Determine the facts of a call. Raises `_NotJson` for input that JSON cannot express."""
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:

@@ -44,7 +44,7 @@ _BLANK = regex(r"\s")
 
 
 def loose_words(text: str) -> list[LooseWord]:
-    """Everything that could be a word of a command in a line, whatever quotes, escapes and braces surround it."""
+    """Everything in a line that could be a word of a command, whatever quotes, escapes and braces surround it."""
     continued = text
     # Bash removes a backslash with its line end before it reads words, so `r\` and `m` on the next line are `rm`.
     text = source_text = _CONTINUED.sub("", text)
@@ -187,6 +187,7 @@ _MAX_NESTED = 8
 
 _NAME = regex(r"[A-Za-z_]\w*")
 _SET = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# A variable in a word that was read: its name between two marks.
 _SEEN = regex(r"\x01(\w+)\x01")
 _ENDS_COMMAND = "\n;&|()"
 _ENDS_WORD = " \t\r<>" + _ENDS_COMMAND

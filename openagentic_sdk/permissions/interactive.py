@@ -27,7 +27,7 @@ _one_at_a_time = threading.Lock()
 
 
 class InteractiveApprover:
-    """Puts questions to the person at the terminal, one at a time.
+    """A channel to the person at the terminal, who is asked one question at a time.
 
     `input_fn` shows a prompt and returns a line, like `input`; it runs in a thread, so that the run continues meanwhile.
     `colour` None uses colours only if standard output is a terminal.

@@ -39,7 +39,8 @@ def make_policy(
     source: str,
     root: str | None,
 ) -> Policy:
-    """Build one layer from rule texts. Raises `PermissionRuleError` for an invalid one."""
+    """Build one layer from rules. Raises `PermissionRuleError` for an invalid one."""
+    # `only` is parsed like a deny rule, in which any tool name may have wildcards: the list grants nothing by itself.
     return Policy(
         mode,
         rule_book(parse_rules(allow, "allow", source, root)),
@@ -118,7 +119,7 @@ def _tool_named(text: str) -> str:
 
 
 def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:
-    """The valid rules in a list of usable tools."""
+    """The valid rules in a list of usable tools; without the invalid ones, fewer tools are usable."""
     rules: list[Rule] = []
     for tool in tools:
         with contextlib.suppress(PermissionRuleError):
@@ -154,8 +155,8 @@ def layer_record(layer: Policy) -> dict[str, Any]:
 
 
 def read_layer(record: Mapping[str, Any]) -> Policy:
-    """Rebuild a layer from its `layer_record`. The record may come from anywhere: an invalid allow rule is ignored, any
-    other forbids its whole tool. Raises `OptionsError` for an unknown mode.
+    """Rebuild a layer from its `layer_record`. The record may come from anywhere: an invalid rule is ignored in `allow` and
+    `only`, and applies to its whole tool in `ask` and `deny`. Raises `OptionsError` for an unknown mode.
     """
     allow, ask, deny, only = (
         RuleBook(list(_read_rules(record, effect))) for effect in ("allow", "ask", "deny", "only")

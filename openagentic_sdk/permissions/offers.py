@@ -16,7 +16,8 @@ _INPUT_NAMES = frozenset({"-", "/dev/stdin"})
 
 
 def offered_rules(subject: Subject) -> tuple[str, ...]:
-    """Rules that cover this call: each command of a line word for word, the exact file, the host, the name.
+    """Rules that cover this call: each command of a line word for word, the exact file, the host, the name. Empty if no rule
+    is that narrow, or if a line has more than `MAX_OFFERS` commands.
 
     Rules cannot describe the input of other tools (custom ones, and those of MCP servers): for these the rule is the tool,
     whatever its input, as the question shows.

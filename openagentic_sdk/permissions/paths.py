@@ -39,7 +39,8 @@ _SPECIAL = regex(r"[*?\[\]]")
 
 @frozen
 class Places:
-    """Every name of one file: the absolute path as written, the target of each link on the way, and the final target.
+    """Every name of one file: the absolute path as written, the whole path after each link on the way (`others`), and the
+    final target (`real`).
 
     `problem` is set if the path cannot be followed (a loop of links, a NUL, too long): then nothing permits it.
     """
@@ -63,7 +64,7 @@ class Places:
 
 
 class LinkFollower:
-    """Resolves paths like the operating system, for the duration of one decision: each link is read once.
+    """A resolver of paths for one decision: it follows links like the operating system, and reads each link once.
 
     Missing parts are taken literally. A leading `~` or `~/` is the home folder, as in the file tools.
     """
@@ -83,7 +84,7 @@ class LinkFollower:
         return places
 
     def kind(self, path: str) -> str:
-        """The kind of the entry at an absolute path: `link`, `missing` or `other`."""
+        """The kind of the entry at an absolute path: `link`, `missing` (or inaccessible) or `other`."""
         target = self._target(path)
         return "other" if target is None else "missing" if target is _MISSING else "link"
 
@@ -315,7 +316,7 @@ def _climb(base: str, pattern: str) -> tuple[str, str]:
 
 
 def anchor_of(pattern: str, base: str, root: str) -> str | None:
-    """The literal beginning of a pattern, before its first wildcard; None if it may match at any depth of `base`."""
+    """The absolute path up to the first component of a pattern that has a wildcard; None if it may match at any depth."""
     anchor, rest, deep = anchored(pattern, base, root, False)
     fixed = []
     for name in rest.split("/"):

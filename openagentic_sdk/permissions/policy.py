@@ -1,4 +1,4 @@
-"""A policy, a verdict, and a policy's verdict on one path."""
+"""Policies and verdicts, and the verdict of a policy on access to one path."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 class Policy:
     """One layer of authority. `only`, if set, is everything that may be used at all (the tools of a subagent or skill).
 
-    `only_itself` means that `only` is the list of one subagent, not inherited by those that it starts.
+    `only_itself` means that `only` applies to one subagent and is not inherited by the subagents that it starts.
     """
 
     mode: Mode
@@ -126,9 +126,9 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
-    """The rule that permits a path: each of its names must match one, its own and all those added by links.
+    """An allow rule that permits a path; None unless every name of the path, its own and those added by links, matches one.
 
-    For the file tools, a rule without a pattern applies only in the workspace.
+    A rule without a pattern matches every path, but for the file tools only if the path is `inside` the workspace.
     """
     tool = subject.tool if subject.tool != "Bash" else ("Edit" if access.write else "Read")
     whole = book.for_tool(tool) if inside or (tool not in READ_TOOLS and tool not in EDIT_TOOLS) else None
@@ -146,7 +146,9 @@ def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside:
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts of several layers: deny if any denies, ask if any asks."""
+    """The verdict of several layers together: one that denies, otherwise one that asks (of these, a firm one if there is
+    one), otherwise one that allows (preferably one with a rule). Pass at least one.
+    """
     for outcome in ("deny", "ask"):
         same_outcome = [verdict for verdict in verdicts if verdict.outcome == outcome]
         if same_outcome:

@@ -1,4 +1,4 @@
-"""Tables of programs: which run other commands, which take code, which options run or write, and which programs only read.
+"""Tables of programs: which run other commands or code, which options run or write something, and which programs only read.
 
 The tables are data, `reading/programs.json`, each with a description and the manual to check it against; `programs` queries
 them. A program missing from a table of hazards is taken at face value, so these lists are generous; a program missing from
@@ -52,14 +52,14 @@ class Options:
 
 @frozen
 class Reader:
-    """A read-only program: its harmless options, and which of its operands are paths.
+    """The harmless options of a program, and which of its operands are paths.
 
     `short` letters take no value, `valued` ones do; `long` and `long_valued` likewise. `optional` letters and
-    `long_optional` names may have a value in the same word, never in the next one. The first `skip` operands are not paths;
-    `names_only` means that no operand is. `most` limits the number of operands. `recursive` letters read whole trees,
-    `always_recursive` programs always do, `here` ones read the current folder if no operand is given. `takes_all` programs
-    have no options. `is_expression` programs read every word, and `--` does not end their options. `plain` and
-    `plain_valued` are options that are whole words (`-json`).
+    `long_optional` names may have a value in the same word, never in the next one. `plain` and `plain_valued` are options
+    that are whole words (`-json`). The first `skip` operands are not paths; with `names_only`, none is. `most` limits the
+    number of operands. `recursive` letters make the program read whole trees, and with `always_recursive` it always does;
+    with `here`, it reads the current folder if no operand is given. With `takes_all`, every word is an operand; with
+    `is_expression`, `--` does not end the options.
     """
 
     short: str = ""
@@ -107,12 +107,12 @@ class Reader:
 
 @frozen
 class Lister:
-    """A program that can also list the contents of archives: it only does so if all letters of one of the `needs`, if there
-    are any, are among its options.
+    """A program that can list the contents of archives. `needs` are groups of option letters: a call only lists if it has
+    all letters of one group, or if there are no groups.
 
-    No letters are harmless but `letters`, and no long options but `long`, which count as their first letter. The first
-    operand is an archive, or `all` are; the program may add one of the `suffixes` to its name. The first word of a call is a
-    group of letters with or without a dash, unless the program is `dashed`.
+    Only `letters` are harmless, and the long options `long`, which count as their first letter. The first operand is an
+    archive, or `all` are; the program may add one of the `suffixes` to its name. The first word of a call is a group of
+    letters with or without a dash, unless the program is `dashed`.
     """
 
     needs: str = ""

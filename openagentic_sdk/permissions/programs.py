@@ -57,7 +57,9 @@ from .subcommands import Subcommands, reading_row, subcommands
 
 @functools.lru_cache(maxsize=1024)
 def program_of(word: str) -> str:
-    """The program's name without its folder and version: `/usr/bin/python3.11` is `python`."""
+    """A program's name without its folder and version: `/usr/bin/python3.11` is `python`, but `sqlite3`, which has a row of
+    its own in a table, is kept.
+    """
     name = base_name(word)
     if name in INTERPRETERS or name in OPTIONS:
         return name
@@ -124,12 +126,13 @@ def _hazard(argv: tuple[str, ...], rule_words: int) -> str | None:
     return _option_hazard(argv, rule_words)
 
 
-# Programs that write to their last operand if there are more operands than this number.
+# Programs that write something if they have more operands than this number, and the effect in words.
 _WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to its second file")}
 _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 
-# Text in an argument that many programs execute as code, and options of unknown programs that take a program or code.
+# Text in an argument that many programs execute as code, and options of unknown programs that take a program or code. The
+# group `(?>...)` is atomic, because its repetitions would otherwise be tried in every combination on a long word.
 _CODE = regex(
     r"(?:\b|_)(?:system|popen|spawn|shell|esyscmd|eval)\s*\(|\b(?>(?:\w*?_)?exec\w*)\s*\(|write18|directlua|%pipe%|run-shell-command|=\||^\||^msl:"
     r"|(?:ladspa|frei0r)=",
@@ -193,6 +196,7 @@ def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
         for pattern, does in options.patterns:
             if pattern.search(word):
                 return f"{name} {word} {does}"
+    # Options among the rule's words count, too: a call with such an option needs a rule that spells out all of its words.
     words = [*(word for word in argv[1:rule_words] if word.startswith("-")), *argv[rule_words:]]
     if program == "tar":  # its first word is a group of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
@@ -258,7 +262,9 @@ _INPUT = regex(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
-    """The hazard of an interpreter: options count up to the script's name; without one, the code comes from elsewhere."""
+    """The hazard of an interpreter. Only options before the script's name count; without a script, code comes from an
+    option or the input.
+    """
     name, program = base_name(argv[0]), program_of(argv[0])
     words = list(argv[1:])
     while words:
@@ -382,6 +388,7 @@ def is_plain_sed_script(script: str) -> bool:
         match = _SED_COMMAND.match(script, at)
         if match is None:
             return _SED_INSERTS.fullmatch(script, at) is not None
+        # As a delimiter, the colon of `[:alpha:]` may end the expression early (see `_SED_CLASS`).
         if match[1] == ":" and "[:" in match[0]:
             return False
         at = match.end()
@@ -433,10 +440,10 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 
 @frozen
 class Reads:
-    """The reads of a call: paths, and whether recursively. `values` are words consumed by an option, which are paths if a
-    program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names the trust
-    that it requires: in the `repository`, in the `project`. `follows` is a wildcard: links below the paths are opened if
-    their names match it.
+    """The paths that a call reads, with everything below them if `recursive`. `values` are the values of options, which are
+    judged like paths in case the installed version of the program takes them for operands. `tracked` means that the call
+    prints content tracked by git; `needs` names the trust that it requires, in the `repository`, in the `project` or none.
+    `follows` is a wildcard: links below the paths are opened if their names match it.
     """
 
     paths: tuple[str, ...]
@@ -461,6 +468,7 @@ def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_reposito
 
 @functools.lru_cache(maxsize=1024)
 def _read_only(argv: tuple[str, ...]) -> Reads | None:
+    # Not the base name: `./ls` may be any program. Callers remove /bin and /usr/bin (`unwrapped`).
     name = argv[0]
     if _only_looks_up(argv):
         return Reads(())
@@ -736,6 +744,7 @@ def _run_by_find(words: list[str]) -> list[str] | None:
     end = next((at for at, word in enumerate(words) if word == ";" or (word == "+" and words[at - 1] == "{}")), None)
     if end is None:
         return None
+    # The call is judged with these names instead of those that find passes on: with `+`, there may be several.
     call, names = words[:end], ["./a"] if words[end] == ";" else ["./a", "./b"]
     del words[: end + 1]
     if not call or not (call[0] in READERS or call[0] in ("awk", "sed")) or any("{}" in w and w != "{}" for w in call):
@@ -812,6 +821,7 @@ def _call_of_xargs(argv: Sequence[str]) -> tuple[list[str], bool, bool] | None:
             is_each = True
         elif not _XARGS_OPTION.fullmatch(option):
             return None
+        # In `-n10` the 0 is part of a number.
         is_exact = is_exact or option == "--null" or (option[1] != "-" and "0" in option and option[1] not in "nPL")
     return call, is_exact, is_each
 
@@ -894,7 +904,9 @@ _EVALUATES = STATE_BUILTINS | {"test", "[", "printf"}
 
 
 def takes_code(argv: Sequence[str]) -> bool:
-    """Whether the program may run text from its arguments or its input."""
+    """Whether a program may run text or a command from its arguments or input. A shell builtin that evaluates words counts
+    only if one of them contains a command substitution.
+    """
     program = program_of(argv[0])
     name = base_name(argv[0])
     if program in SHELLS or program in INTERPRETERS or name in WRAPPERS:
@@ -903,7 +915,8 @@ def takes_code(argv: Sequence[str]) -> bool:
     return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])
 
 
-# The words of wrappers that only limit or slow down the command after them: options, and operands before the command.
+# The options of wrappers that only limit or slow down the command after them. `\0` is where an option's value may be a word
+# of its own (see `_behind_limits`). `command` is accepted without options only.
 _LIMITS = {
     "timeout": regex(
         r"(?:--preserve-status|--foreground|-v|--verbose|-s\0?\w+|-k\0?[\d.]+[smhd]?|--signal=\w+|--kill-after=[\d.]+[smhd]?)"
@@ -974,6 +987,7 @@ _OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "rm": ("dfirRv", frozenset({"--dir", "--force", "--interactive", "--recursive", "--verbose"})),
     "rmdir": ("v", frozenset({"--verbose"})),
 }  # fmt: skip
+# Without `*` and `/` in the suffix, with which sed builds another name or folder for its backup (sed manual, `-i`).
 _SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
 
 
@@ -981,8 +995,8 @@ _SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
 class FileEdits:
     """The edits of one command: the paths that it changes, and those that it reads.
 
-    `into`, when set, is where its `sources` go: that file, or below that folder. With `whole_trees` its folders include all
-    their contents; with `removes`, the changed paths are gone afterwards.
+    `into` is the file or folder to which the `sources` are copied or moved, None for other programs. With `whole_trees`,
+    folders are processed with all their contents; with `removes`, the changed paths no longer exist afterwards.
     """
 
     changes: tuple[str, ...]

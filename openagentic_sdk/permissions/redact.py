@@ -35,10 +35,10 @@ def _clean_texts(patterns: tuple[str, ...]) -> set[str]:
 
 
 class Redactor:
-    """Masks secrets in text. Callable, so that it fits the option `redact`.
+    """A callable that masks secrets in text, for the option `redact`.
 
-    `secrets` maps the name shown in a mask to the value; values of fewer than 8 characters are ignored, because they would
-    mask innocent text. `shapes` also masks tokens recognised by their format. `counts` counts what was masked.
+    `secrets` maps the name shown in a mask to the value; values of fewer than 8 characters are ignored, because they also
+    occur in innocent text. `shapes` also masks tokens recognised by their format. `counts` counts the masked places by name.
     """
 
     def __init__(self, secrets: Mapping[str, str] | None = None, *, shapes: bool = True) -> None:
@@ -63,7 +63,7 @@ class Redactor:
         return changed(self, counts=Counter())
 
     def __call__(self, text: str) -> str:
-        """Replace every secret in the text by a mask with its name."""
+        """Replace every secret in the text with a mask that names it."""
         if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
         original = text
@@ -82,7 +82,7 @@ class Redactor:
         return text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The positions of the masked parts of a text."""
+        """The start and end of every part of a text that would be masked, unsorted; they may overlap."""
         positions = []
         for form, _ in self._forms:
             at = text.find(form)

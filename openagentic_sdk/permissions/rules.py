@@ -68,10 +68,11 @@ _PARAMETER = regex(r"([A-Za-z_-][\w-]*)\s*:\s*(\S.*)", re.DOTALL)
 
 @frozen
 class Rule:
-    """One rule. `text` is its source text, `source` its location; `root` is the folder for a path like `/x`.
+    """One rule. `text` is the rule as written, `source` where it was written (a file, `options`, `session`); `root` is the
+    folder for a path like `/x`.
 
-    `words` are those of a command (a prefix unless `exact`) or the name of a parameter; `pattern` is for all other kinds and
-    the parameter's value. The pattern of a `wildcard` is parsed by `wildcards`.
+    `words` are those of a command (a prefix unless `exact`), or the one name of a parameter. `pattern` is the pattern of
+    every other kind, or that of the parameter's value; `wildcards` parses the one of a `wildcard` rule.
     """
 
     text: str
@@ -116,7 +117,7 @@ def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "opti
 def parse_rules(
     texts: Iterable[str | Rule], effect: PermissionEffect, source: str = "options", root: str | None = None
 ) -> tuple[Rule, ...]:
-    """Parse rules; parsed ones are returned unchanged."""
+    """Parse rules; a `Rule` among them is kept as it is. Raises `PermissionRuleError` for anything else that is invalid."""
     if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
         raise PermissionRuleError(
             shown(texts), f"{effect} must be a list of rules, not a single {type(texts).__name__}", source
@@ -148,7 +149,9 @@ def _parse_inner(make: _Make, tool: str, inner: str, effect: PermissionEffect) -
 
 
 def _parameter_rule(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule | None:
-    """The rule about one parameter of a call; None if the brackets contain what the tool's own rules are about."""
+    """The rule about one parameter of a call; None if the brackets contain a pattern of the tool's own kind. Raises
+    ValueError for an allow rule, and for the parameter that the tool's own rules are about.
+    """
     parameter = _PARAMETER.fullmatch(inner)
     if parameter is None or inner == "timeout:*":  # the program, with any arguments
         return None
@@ -226,7 +229,7 @@ _BY_TOOL: Mapping[str, Callable[[_Make, str, PermissionEffect], Rule]] = {
 
 
 def host_matches(pattern: str, host: str) -> bool:
-    """Whether a host (lower case, no trailing dot) matches the rule's, compared label by label."""
+    """Whether a host (lower case, no trailing dot) matches the pattern of a rule; only whole labels are compared."""
     if pattern == "*" or host == pattern:
         return True
     # `pattern[1:]` keeps the dot: `*.example.com` covers neither `badexample.com` nor `example.com` itself.
@@ -253,7 +256,7 @@ def host_of(url: str) -> str | None:
 class RuleBook:
     """The rules of one effect, indexed by subject, so that a decision examines few of them.
 
-    It caches results for up to `_MAX_KEPT` tools, and as many workspaces; `rule_book` shares books.
+    It caches results for up to `_MAX_KEPT` tools, and for as many workspaces. `rule_book` creates or reuses a book.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -278,12 +281,12 @@ class RuleBook:
         return bool(self.rules)
 
     def plus(self, rules: Sequence[Rule]) -> RuleBook:
-        """Return the book with more rules."""
+        """Return a book of these rules and more."""
         return rule_book((*self.rules, *rules)) if rules else self
 
     @property
     def about_commands(self) -> bool:
-        """Whether any rule is about commands."""
+        """Whether any rule is about certain commands; `Bash` alone, which is about all, does not count."""
         return bool(self.commands or self.wildcards)
 
     def for_tool(self, tool_name: str) -> Rule | None:
@@ -293,14 +296,16 @@ class RuleBook:
         return _cached(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
 
     def for_command(self, argv: Sequence[str]) -> Rule | None:
-        """The first rule whose words begin this argument list, or equal it."""
+        """The most specific rule whose words begin this argument list or, for an exact rule, equal it."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
                 return rule
         return None
 
     def for_wildcard(self, command: SimpleCommand) -> tuple[Rule, Wildcard] | None:
-        """The first wildcard rule that matches this one command with all its assignments, and its parsed form."""
+        """The first wildcard rule about a single command that matches this one, and its parsed form. Its assignments must
+        match either all of the command's or those that can change what a program does.
+        """
         for rule in self.wildcards:
             commands = read_wildcards(rule.pattern)
             if len(commands) == 1 and commands[0].fits(command.argv):
@@ -310,7 +315,7 @@ class RuleBook:
         return None
 
     def forbidding_command(self, argv: Sequence[str]) -> Rule | None:
-        """Like `for_command`, with any options between the words of a rule (`git -C x push`)."""
+        """Like `for_command`, but options may be between the rule's words: `git push` covers `git -C x push`."""
         rule = self.for_command(argv)
         if rule is None and len(argv) > 2:
             rules = (rule for rule in self.commands.get(argv[0], ()) if len(rule.words) > 1)
@@ -318,14 +323,14 @@ class RuleBook:
         return rule
 
     def for_beginning(self, argv: Sequence[str]) -> Rule | None:
-        """The first rule that this argument list would match if more words followed."""
+        """The most specific rule that this argument list, as it is or with more words, could match."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words[: len(argv)] == tuple(argv):
                 return rule
         return None
 
     def for_host(self, host: str) -> Rule | None:
-        """The first rule about a host."""
+        """The first rule whose pattern matches a host."""
         return next((rule for rule in self.domains if host_matches(rule.pattern, host)), None)
 
     def forbidding_path(self, names: Sequence[str], bases: tuple[str, ...], *, write: bool) -> Rule | None:
@@ -339,11 +344,14 @@ class RuleBook:
         return rules.first(names)
 
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
-        """The rules about paths that forbid writing one or, without `write`, reading one."""
+        """The path rules that forbid writing (all of them) or, without `write`, reading (all but those of edit tools)."""
         return self.paths if write else tuple([rule for rule in self.paths if rule.tool not in EDIT_TOOLS])
 
     def for_parameter(self, tool_names: Sequence[str], input: Mapping[str, Any]) -> Rule | None:
-        """The first rule about a parameter that the call passes, as written."""
+        """The first rule about a parameter, by its name or a synonym, whose pattern matches the value in the call.
+
+        `*` matches any text. Numbers and booleans (`true`, `false`) are compared as text; lists and objects never match.
+        """
         for rule in self.parameters:
             if any(map(rule.covers, tool_names)):
                 name = rule.words[0] if rule.words[0] in input else _SAME_PARAMETER.get(rule.words[0], "")
@@ -355,7 +363,7 @@ class RuleBook:
         return None
 
     def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
-        """The first rule about the skill or subagent with these names, compared as in a look-up."""
+        """The first rule that covers one of these names of a skill or subagent, normalized as when one is looked up."""
         keys = [name_key(name) for name in names]
         for rule in self.names:
             parts = [name_key(part) for part in rule.pattern.split(",")]
@@ -369,13 +377,14 @@ _BOOKS: dict[tuple[int, ...], RuleBook] = {}
 
 
 def rule_book(rules: Sequence[Rule]) -> RuleBook:
-    """The book of these rules, shared by all runs of this process with the same rules."""
+    """The book of these rules, shared by all runs of this process with the same `Rule` objects."""
     rules = tuple(rules)
-    return _cached(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it keeps them, so their ids stay unique
+    # By their ids, which is faster than by value: the book keeps the rules alive, so no other object gets the id of one.
+    return _cached(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))
 
 
 def _cached(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
-    """The cached value of a key, created if missing. Threads may share the values."""
+    """The cached value of a key, created if missing; a full cache is emptied first. Threads may share `values`."""
     try:
         return values[key]
     except KeyError:

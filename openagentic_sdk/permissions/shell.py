@@ -213,7 +213,7 @@ def hidden_character(text: str) -> str | None:
 
 
 class _ShellReader:
-    """One pass over a line. A `refusal` ends it."""
+    """A reader of one command line, in one pass; setting `refusal` ends it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -409,7 +409,8 @@ class _ShellReader:
 
 
 # One piece of a word. The plain characters are ASCII without those that are special to bash; `#` and `~` are judged by
-# their position.
+# their position. `!` and `^` are plain, since only an interactive shell expands its history (Bash manual, 9.3), and so is
+# `{}`, which is not a brace expansion (3.5.1) and is needed for `find -exec`.
 _PIECES = (
     (regex(r"(?:[A-Za-z0-9_\-./:=@%+,^!\]#~]|\{\})+"), "plain"),
     (regex(r"'([^']*)'"), "quoted"),

@@ -64,9 +64,10 @@ PROGRAMS: Mapping[str, str] = {
 
 @frozen
 class SubcommandRow:
-    """A subcommand: the words that name it, the syntax of its options, and the page of the manual as its source.
+    """A subcommand: the words that name it, options that a call must have, the syntax of its options, and the page of the
+    manual as its source.
 
-    `reader` is `None` if the call does more than read.
+    `reader` is `None` if the call does more than read. `traits` are the other words of the row, such as `paths`.
     """
 
     words: tuple[str, ...]
@@ -93,7 +94,13 @@ class SubcommandRow:
 
 @frozen
 class Subcommands:
-    """The table of one program. `needs_trust` is `repository`, `project` or empty."""
+    """The table of one program. `before` is the syntax of the options before the subcommand; `needs_trust` names the trust
+    that its calls require, `repository`, `project` or none (empty).
+
+    `@` in a name matches words of `groups` and, among the first two words, of `first`. A call is never read-only if it has
+    one of the `never_options` in any abbreviation or a word that `never_harmless` matches, or if `never_command` matches its
+    name.
+    """
 
     rows: tuple[SubcommandRow, ...]
     before: Reader
@@ -281,7 +288,9 @@ _FIELDS = regex(
 
 
 def _may_print_environment(words: Sequence[str]) -> bool:
-    """Whether a call of `docker inspect` prints more than a template of fields other than the environment."""
+    """Whether a call of `docker inspect` may print the environment: it does not have exactly one template, or one with
+    fields that are not known to be free of it.
+    """
     templates = [word for before, word in itertools.pairwise(words) if before in ("-f", "--format")]
     templates += [word.partition("=")[2] for word in words if word.startswith("--format=")]
     templates += [word[2:] for word in words if word.startswith("-f") and word != "-f"]
@@ -305,7 +314,9 @@ _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
 
 
 def _holds_values(before: str, word: str) -> bool:
-    """Whether an option of kubectl requests an output that contains the values of secrets."""
+    """Whether a word, or the value of the option `before` it, makes kubectl print more than a table or names, and so perhaps
+    the values of secrets.
+    """
     if before in ("-o", "--output"):
         return word not in ("wide", "name")
     if word.startswith(("-o", "--output")) and word not in ("-o", "--output"):

@@ -1,7 +1,7 @@
 """The subject of a call for permissions: the paths it touches, the command it runs, the host, the name.
 
-All file system access happens here, once per call and through functions that are passed in; the decision (`decide`) only
-compares.
+Paths are resolved through functions that are passed in (`LinkFollower`), so that one decision reads each link once. For
+other questions, such as which files a folder contains or whether a repository is plain, it examines the disk itself.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Workspace:
     """Where a call happens. `cwd` is the base of relative paths, `base` that of relative patterns in rules.
 
     `roots` are the resolved folders of the workspace, `protected` the places whose edit always needs a question, determined
-    by `find_protected`. `trusted` means that the project's own configuration may run programs (git's, for example),
-    `confined` that mounts enforce the rules about files. `started_in` is where the session's first command ran, if an
-    earlier one has changed the folder since.
+    by `find_protected`. `follow`, `expand` and `kind` are as in `LinkFollower`. `trusted` means that the project's own
+    configuration may run programs (git's, for example), `confined` that mounts enforce the rules about files. `started_in`
+    is the folder in which the session began, None if this call still runs in it.
     """
 
     cwd: str
@@ -113,8 +113,8 @@ def repository_of(folder: str) -> str | None:
 class Subject:
     """A call, ready to be compared with rules. `problem` is set if nothing can permit it in this form.
 
-    `name` is the call's name of a skill or subagent, `other_names` are further names of the same one. `rule_names` are
-    names by which rules may refer to the tool besides `tool`.
+    `name` is the skill or subagent as the call names it, `other_names` are its further names. `rule_names` are names by
+    which rules may refer to the tool besides `tool`.
     """
 
     tool: str
@@ -132,7 +132,9 @@ class Subject:
 
     @functools.cached_property
     def runs_text(self) -> bool:
-        """Whether more may run than the line's words show: it was not understood, or one of its programs takes code."""
+        """Whether more may run than the words of the line show: the line was not understood, or one of its programs accepts
+        code or has an assignment that can change what it does.
+        """
         line = self.line
         return not isinstance(line, CommandLine) or any(
             takes_code(command.argv) or command.open_assignments for command in line.commands
@@ -145,8 +147,8 @@ class Subject:
 
     @functools.cached_property
     def doubtful_words(self) -> tuple[LooseWord, ...]:
-        """The words of a line, or of those of its commands, that may contain further commands which its parsed words do not
-        show; none if every command is visible.
+        """The words in which commands may hide that the parsed words do not show, split generously: all words of the line
+        if `runs_text`, otherwise those of its commands with a wildcard or a hazard.
         """
         line = self.line
         if not isinstance(line, CommandLine) or self.runs_text:
@@ -161,7 +163,7 @@ class Subject:
 
     @functools.cached_property
     def stays_inside(self) -> bool:
-        """Whether no word of a command leads outside the workspace."""
+        """Whether no word of a command leads outside the workspace, except to harmless devices."""
         reals = (access.places.real for access in self.possible_accesses)
         return all(is_inside(real, self.workspace.roots) or real in HARMLESS_DEVICES for real in reals)
 
@@ -199,7 +201,7 @@ def describe(
     names_of: NamesOf | None = None,
     rule_names: NamesOf | None = None,
 ) -> Subject:
-    """Build the subject of a call. `names_of` returns further names of a skill, `rule_names` those of the tool."""
+    """Build the subject of a call. `names_of` returns further names of a skill, `rule_names` further names of the tool."""
     if tool == "Bash":
         command = input.get("command")
         if not isinstance(command, str) or not command.strip():
@@ -289,7 +291,7 @@ def cd_words(argv: Sequence[str]) -> Sequence[str]:
 
 
 def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
-    """The folders in which a command may run after a cd."""
+    """The folders in which a command may run after a cd; unchanged if there are already more than `MAX_FOLDERS`."""
     if len(folders) > MAX_FOLDERS:
         return folders
     return tuple(dict.fromkeys((*folders, *_targets_of_cd(folders, target))))
@@ -306,7 +308,7 @@ def _targets_of_cd(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
 _HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
 
 
-# The only name in /proc of the folder of the command itself: with a number, it is another process's.
+# The command's own folder in /proc; a name with a process number leads to the folder of another process.
 _OWN_FOLDER = regex(r"/(?:\.?/)*proc/(?:\.?/)*(?:self|thread-self)/(?:\.?/)*cwd(?=/|$)")
 
 

@@ -50,7 +50,7 @@ class Wildcard:
 
     @property
     def is_prefix(self) -> bool:
-        """Whether the only wildcard is at the end."""
+        """Whether the rule has no wildcard except at the end of its last word."""
         return self.literal_words == len(self.words) or (
             self.literal_words == len(self.words) - 1 and self.words[-1][1:] == ("",)
         )
@@ -73,8 +73,8 @@ class Wildcard:
         return len(assignments) == len(self.assignments) and all(map(_fits, self.assignments, assignments))
 
     def could_end_in(self, words: Sequence[LooseWord]) -> int | None:
-        """The number of words, from the first on, that could contain the rule's words in order, with gaps; None if they
-        cannot.
+        """The smallest number of leading words that could contain the rule's words in order, with gaps; None if even all of
+        them cannot.
 
         A word that may become anything matches all that follows the program's name, but never the name itself.
         """
@@ -112,7 +112,7 @@ def _fits(pieces: Sequence[str], text: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def read_wildcards(text: str) -> tuple[Wildcard, ...]:
-    """Parse the simple commands of a rule, separated by operators. Raises ValueError with the invalid part."""
+    """Parse the simple commands of a rule, separated by operators. Raises ValueError with the reason if it is invalid."""
     text = text.strip()
     if "*" in text and _REDIRECTS.search(text) and not _UNKNOWN.search(text):
         return (Wildcard((), (), False, tuple(_plain_line(text).split("*"))),)

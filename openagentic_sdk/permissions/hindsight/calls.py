@@ -128,7 +128,7 @@ def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backt
 
 
 class PolicyJudge:
-    """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules instead.
+    """A judge of recorded calls, each by the policy of its log or, with `rules_for`, by the rules of other settings instead.
 
     `more_allow` are additional allow rules. The same call in the same place is judged once: files and links are assumed not
     to change meanwhile.

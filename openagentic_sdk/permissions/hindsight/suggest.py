@@ -63,8 +63,9 @@ class Suggestion:
 
 
 def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) -> list[Suggestion]:
-    """The rules that avoid most questions, each in addition to the previous ones. `rules_for` maps a project to its current
-    rules; None uses those of each call's log. Pass only calls of this installation: other logs may come from anybody.
+    """Find the rules that avoid the most questions, best first; within a project, each counts only questions that no rule
+    before it avoids. `rules_for` maps a project to its current rules; None uses those of each call's log. Pass only calls
+    of this installation: other logs may come from anybody.
     """
     projects: dict[str, list[RecordedCall]] = {}
     for call in calls:
@@ -123,7 +124,7 @@ def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
 
 
 def _verdict(call: RecordedCall) -> str:
-    """A person's answer, `yes` or `no`; empty if no person was asked."""
+    """A person's answer, `yes` or `no`; empty if no person was asked. Approval of an edited input counts as `no`."""
     decision = call.decision
     if decision is None or decision.answered_by in (None, "hook", "callback"):
         return ""
@@ -178,7 +179,7 @@ def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, 
 
 
 def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
-    """Yield rules for exactly the subject of a call."""
+    """Yield the safe rules that cover exactly this call: its commands word for word, its files, its host, name or tool."""
     tool = subject.tool
     if subject.problem is not None:
         return
@@ -207,7 +208,7 @@ def _is_runner(command: SimpleCommand) -> bool:
 
 
 def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) -> bool:
-    """Whether a rule may name a command word for word."""
+    """Whether a rule that names this command word for word may be suggested."""
     argv = command.argv
     is_known = base_name(argv[0]) not in NEVER_SUGGESTED and not _is_runner(command)
     is_plain = not command.globs and not command.assignments and not command.open_assignments
@@ -240,7 +241,9 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
 
 
 def _files(subject: Subject, project_dir: str) -> Iterable[tuple[str, str]]:
-    """Yield the files of a file tool's call that are inside the project under every name, and not protected."""
+    """Yield the files of a file tool's call that are inside the project under every name and not protected, each with the
+    tool for its rule.
+    """
     tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
     if subject.command is not None or (tool == "Read" and subject.tool not in READ_TOOLS):
         return

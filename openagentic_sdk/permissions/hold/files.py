@@ -37,7 +37,9 @@ class ClosedFiles:
 
 
 def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
-    """The paths that these deny rules make inaccessible; `bases` are the folders for relative patterns."""
+    """The paths that a sandbox must close for these deny and ask rules, including the files of programs that they forbid;
+    `bases` are the folders for relative patterns.
+    """
     paths = [rule for rule in rules if rule.kind == "path"]
     reads = [rule for rule in paths if rule.tool not in EDIT_TOOLS]
     edits = [rule for rule in paths if rule.tool in EDIT_TOOLS]

@@ -1,4 +1,6 @@
-"""Files in git's storage: mounts cannot hide them, so commands that could print them are recognized by their words."""
+"""Recognize git commands by their words: those that print files from git's storage, which mounts cannot hide, those that may
+run what a repository's configuration names, and those that store something.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BUILTINS = word_set("""
 
 
 def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
-    """Yield the rules, except built-in ones, that no mount enforces, so that only the words of a command are compared."""
+    """Yield the rules, except built-in ones, that no mount enforces, so that they depend on the words of a command."""
     for rule in rules:
         is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
         if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):
@@ -44,6 +44,6 @@ def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
 
 
 def enforced_by_words(rule: Rule, confined: bool) -> str:
-    """The reason why the words of a command must be understood if a rule forbids something."""
+    """The reason, for people, why the words of a command must be understood: nothing else can enforce this rule."""
     where = "" if confined else "without a sandbox, "
     return f"{where}nothing but the words of the command can be compared with the rule {rule.text} ({rule.source})"

@@ -55,7 +55,9 @@ class Reach:
 
 @frozen
 class Met:
-    """The first forbidden path within reach, in a folder if `is_tree`; `rule` is None if the search ended early there."""
+    """The first forbidden path within reach; `is_tree` is true if it is in a folder that the command processes. `rule` is
+    None if the search was cut off at this path.
+    """
 
     path: str
     rule: Rule | None
@@ -174,9 +176,11 @@ _FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "
 def _folders(
     subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool, is_walk: bool = True
 ) -> list[str]:
-    """The folders among some words; with `or_here`, if they name no file either, those that the command runs in."""
+    """The folders among some words; with `or_here`, if no operand names an existing path, also those that the command may
+    run in. Without `is_walk`, the first operand is a pattern.
+    """
     folders: dict[str, None] = {}
-    # The first operand of a search program is a pattern, even if a file has that name.
+    # Even if a file has the name of the pattern.
     plain = [word for word in operands if not word.startswith("-")]
     path_words = plain[0 if is_walk else 1 :]
     for cwd in cwds:
@@ -197,7 +201,9 @@ def _folders(
 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
-    """The first path within a command's reach that a deny or ask rule is about."""
+    """The first path within a command's reach that a deny or ask rule covers, or at which the search was cut off; None if
+    there is none.
+    """
     bases, workspace = subject.workspace.bases, subject.workspace
     for text, write, cwd in reach.words:
         names = workspace.expand(text, cwd) if IS_GLOB.search(text) else (text,)

@@ -21,6 +21,8 @@ class TooManySteps(Exception):
 
 
 class _Counter:
+    """The remaining budget of one decision."""
+
     def __init__(self) -> None:
         self.steps, self.walked = MAX_STEPS, MAX_WALKED
 

@@ -76,8 +76,8 @@ def _going_on(earlier: bytes, redact: Redact) -> Redact:
 
 
 class BackgroundShell:
-    """One command running in the background. `on_end` is called once its end is noticed, possibly more than once; `notes`
-    describe its effect.
+    """One command running in the background. `on_end` is called when its end is noticed, perhaps more than once; `notes`
+    describe which of its effects were not kept.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class BackgroundShell:
         self.notes = notes
 
     def report(self) -> CommandReport | None:
-        """How the shell ended; None while it runs, or if its supervisor was killed (`is_lost`) and its end is unknown."""
+        """The report of a shell that has ended; None while it runs, or if its supervisor was killed (`is_lost`)."""
         with self._lock:
             try:
                 # Inside the lock: two calls may look at the same time, and the report arrives once.
@@ -113,7 +113,7 @@ class BackgroundShell:
 
     @property
     def status(self) -> str:
-        """`running`, `exited`, `killed` or `lost`."""
+        """`running`, `exited`, `killed` (by a call or the output limit) or `lost` (its supervisor was killed)."""
         report = self.report()
         if report is None:
             return "lost" if self.is_lost else "running"
@@ -180,7 +180,7 @@ class RunShells:
         return shell
 
     def settle(self) -> None:
-        """Finish each shell that has ended by itself."""
+        """Notice each shell that has ended by itself, which calls its `on_end`."""
         for shell in list(self._shells.values()):
             shell.report()
 
@@ -278,7 +278,7 @@ class KillBashTool(_ShellTool):
 
 
 def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> dict[str, Any]:
-    """A shell's state and new output in the model's format."""
+    """Build the result of a shell tool: the shell's state and its new output, which counts as read from now on."""
     report = shell.report()  # before the output, so that the last output of an ended shell is included
     notes = list(shell.notes)
     texts = {}

@@ -113,7 +113,9 @@ def _configurations(top: str) -> Iterator[str]:
 
 
 def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, is_left_out: bool) -> str | None:
-    """The note in the result of a git command for which parts of the repository's configuration were disabled."""
+    """The note in the result of a git command for which parts of the repository's configuration were disabled; None if none
+    were. `is_left_out` is true if the command was shown only the harmless part of these configurations.
+    """
     parts = []
     dropped = {name for settings in foreign.values() for name in settings.dropped}
     if _CHANGES.search(command) and ("core.hookspath" in dropped or _has_hooks(folder)):

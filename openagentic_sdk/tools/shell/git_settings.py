@@ -1,4 +1,4 @@
-"""The settings of a repository that run nothing, whatever their values: in an untrusted project git follows no others.
+"""The settings of a repository that run nothing, whatever their values; in an untrusted project, git follows no others.
 
 This is not a list of the settings that run programs, which grows with every release of git, but of those that do not.
 """
@@ -50,7 +50,8 @@ class GitSettings:
 def config_lines(path: str) -> list[str]:
     """The lines of a configuration file, separated by line feeds only, as in git.
 
-    Raises OSError, and ValueError for an impossible name, unless it is a regular file of at most 1 MB.
+    Raises OSError if the file cannot be read, and ValueError if its name is impossible, if it is not a regular file, or if
+    it is larger than 1 MB.
     """
     return read_regular(path, MAX_GIT_FILE_BYTES).decode("utf-8", "surrogateescape").split("\n")
 
@@ -58,7 +59,8 @@ def config_lines(path: str) -> list[str]:
 def read_config(path: str) -> GitSettings | None:
     """The part of a configuration file that git may follow; None if the file cannot be opened.
 
-    Lines that are not in the form in which git writes them are omitted, and so is a file that is too large to be read whole.
+    Lines that are not in the form in which git writes them are omitted, and so is all of a special file or of one larger
+    than 1 MB.
     """
     try:
         lines = config_lines(path)

@@ -95,8 +95,8 @@ def serve(channel_fd: int) -> None:
 
 
 class _Spare:
-    """A supervisor forked in advance of its request, with its command's process, for the same `home` as the last request's:
-    a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
+    """A supervisor that is forked before its request arrives, with the process for its command, and for the last request's
+    `home`. A forked Python copies the pages that it uses one by one, which takes longer than running `true`.
     """
 
     def __init__(self, channel_fd: int, home: str) -> None:
@@ -188,11 +188,11 @@ def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
 
 
 class _Supervisor:
-    """One command from its spec to its last process.
+    """The supervision of one command, from its spec to the end of its last process.
 
-    The spec: `argv`, `env`, `cwd`, `keep_bytes` (of each stream, in memory), `paths` (a file for each stream, used when it
-    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`. For a
-    program with `pipes` of the host: `argv`, `env`, `cwd`, `sandbox`, and `grace_s` between SIGTERM and SIGKILL.
+    The spec has `argv`, `env`, `cwd`, `keep_bytes` (of each stream, in memory), `paths` (a file for each stream, used if it
+    has more), `file_bytes` (the most that a stream may write), `spool` (write the files from the start) and `sandbox`. For a
+    program with `pipes` of the host it has `argv`, `env`, `cwd`, `sandbox`, and `grace_s` between SIGTERM and SIGKILL.
     """
 
     def __init__(self, call_fd: int, pipes: list[int], seed: _Captured | None) -> None:
@@ -271,9 +271,9 @@ class _Supervisor:
 
     def poll_ms(self) -> int | None:
         if self._kill_at is not None:
+            # Rounded up: a poll of 0 ms would return at once, again and again, in the last millisecond.
             return max(0, int((self._kill_at - time.monotonic()) * 1000)) + 1
-        # Without a pidfd nothing wakes the poll at the end of a command that keeps its output open: look 100 times a
-        # second.
+        # Without a pidfd nothing wakes the poll when a command ends that keeps its output open: look every 10 ms.
         return None if self._pidfd >= 0 else 10
 
     def must_kill(self) -> bool:
@@ -397,7 +397,7 @@ class _Supervisor:
 
 
 class Capture:
-    """One stream of output: its first and last bytes in memory, and all of it in a file once it exceeds these."""
+    """One stream of output: its first and last bytes in memory and, once it exceeds these, up to `file_bytes` in a file."""
 
     def __init__(self, fd: int, keep_bytes: int, path: str, file_bytes: int, spool: bool) -> None:
         self.fd = fd
@@ -433,7 +433,7 @@ class Capture:
         return count > 0
 
     def drain(self) -> None:
-        """Read what is available without waiting. A pipe that is still being written to is left after 64 reads."""
+        """Read what is available without waiting, in at most 64 reads."""
         # Bounded: a background process that writes as fast as this reads would never let it end.
         for _ in range(64):
             try:
@@ -559,7 +559,7 @@ class _Captured(Seed):
 
 
 def _planted(home: str) -> _Captured | None:
-    """Create a seed; return None if that fails: it then fails again for the command, which reports the reason."""
+    """Create a seed; None if that fails, since the later attempt for the command then fails, too, and reports the reason."""
     try:
         return _Captured(home)
     except OSError:
@@ -607,9 +607,9 @@ def _prepare_command(streams: list[int]) -> None:
 
 
 def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
-    """Write bash's start file: unset the variable that names it, and report the working directory at exit.
+    """Make bash report its working directory at exit, by a start file that also unsets the variable that names it.
 
-    It comes through BASH_ENV so that bash receives the command itself byte for byte as approved.
+    The file comes through BASH_ENV so that bash receives the command itself byte for byte as approved.
     """
     # A pipe and not a file: nothing is left behind, and no other process can change it before bash reads it.
     preamble_r, preamble_w = os.pipe()

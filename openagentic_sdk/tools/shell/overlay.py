@@ -106,7 +106,8 @@ def _folder_effects(
 def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
     """Whether something else has changed an absolute path in `folder` since that time, to a state other than the command's.
 
-    Making or removing a hard link to the same file counts: the kernel keeps one time for all its names.
+    A folder, or a path that is gone, does not count. Making or removing a hard link to the same file does: the kernel keeps
+    one time for all its names.
     """
     now = _status(path)
     # The time of the last change of state, which no program can set, unlike that of modification.

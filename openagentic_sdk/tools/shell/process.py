@@ -54,7 +54,7 @@ serve(int(sys.argv[1]))
 
 @frozen(kw_only=True)
 class CommandSpec:
-    """A command to run, and how much of its output to keep; `shell/helper.py` documents each field."""
+    """A command to run, and how much of its output to keep; `_Supervisor` in `helper` documents each field."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -73,9 +73,8 @@ class CommandSpec:
 
 @frozen(kw_only=True)
 class ServerSpec:
-    """A program with which the host itself communicates: `argv` with a path first, and `grace_s` between TERM and KILL.
-
-    `sandbox` is a plan (see `sandbox`).
+    """A program with which the host itself communicates. `argv` begins with a path, `grace_s` is the time between SIGTERM
+    and SIGKILL, and `sandbox` is a plan (see `sandbox`).
     """
 
     argv: tuple[str, ...]
@@ -100,10 +99,11 @@ class StreamReport:
 
 @frozen
 class CommandReport:
-    """How a command ended. `ended_by` is `timeout`, `cancel`, `output_limit` or empty if it ended by itself.
+    """The outcome of a command. `ended_by` is `timeout`, `cancel`, `output_limit` or, if it ended by itself, empty.
 
-    `signal` is 0 unless one ended the shell. `leftovers` counts processes that were still running after the shell and were
-    killed, `stubborn` those that could not be. `cwd` is the shell's last folder, None if it did not report one.
+    `signal` is 0 unless a signal ended the shell. `leftovers` counts processes that still ran after a shell that ended by
+    itself, and were killed; `stubborn` counts processes that could not be killed. `cwd` is the shell's final folder, None if
+    it did not report one.
     """
 
     exit_code: int
@@ -158,7 +158,7 @@ class RunningCommand:
         loop.add_reader(watched, look)
 
     def order(self, letter: bytes) -> None:
-        """Send `T` (time is up: ask, then kill) or `K` (kill now)."""
+        """Send `T` (time is up: SIGTERM, then SIGKILL) or `K` (SIGKILL now)."""
         try:
             self._call.send(letter)
         except OSError:  # it has just ended
@@ -192,8 +192,8 @@ class RunningCommand:
 
 
 class Outbox:
-    """Bytes for a program, through a pipe or socket of the running event loop that must not block: as many as possible are
-    written at once, the rest when it reads on.
+    """A queue of bytes for a program, written to a non-blocking pipe or socket: as many as possible at once, the rest by the
+    running event loop as the program reads on.
     """
 
     def __init__(self, fd: int, write: Callable[[bytes | bytearray], int]) -> None:
@@ -229,7 +229,11 @@ class Outbox:
 def run_command(
     spec: CommandSpec, *, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
 ) -> CommandReport:
-    """Run a command to its end, its time limit or its cancellation; when this returns or raises, nothing of it is left."""
+    """Run a command to its end, its time limit or its cancellation. Afterwards, even after an error, none of its processes
+    is left but those that cannot be killed.
+
+    Raises `ToolError` if the command cannot be started or does not end, or if its supervisor is lost.
+    """
     with hold_helper() as helper:
         command = helper.start(spec)
         try:

@@ -53,10 +53,12 @@ SYS_PIVOT_ROOT, MNT_DETACH = (155, 41), 2
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _CLOSED_DEVICES = ("null", "zero", "urandom")
 
-# Landlock's file-system rights, by the ABI version that introduced them (linux/landlock.h).
+# Landlock's file-system rights, by the ABI version that introduced them (linux/landlock.h). Bits 4 to 12 remove and create
+# entries of folders, bit 13 moves or links files between folders.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _CHANGE_RIGHTS = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _RIGHTS_BY_ABI = ((2, 1 << 13), (3, _TRUNCATE))
+# Binding and connecting TCP sockets (ABI 4); reaching abstract sockets and signalling processes outside (ABI 6).
 _NET_RIGHTS = 0b11
 _SCOPES = 0b11
 ABI_OF_SCOPES = 6
@@ -144,6 +146,7 @@ def fork_into(home: str) -> int:
 
 def enter_namespaces(uid: int, gid: int) -> None:
     """Make the first process of new namespaces their reaper, and continue as its child, which becomes the command."""
+    # If the supervisor is killed, this process and with it everything in its pid namespace ends.
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
     # A process that changed its uid may not write its own uid_map without this.
     _prctl(PR_SET_DUMPABLE, 1)
@@ -203,7 +206,7 @@ def _make_place(path: str, like_fd: int | None = None) -> None:
 
 
 def _build_root(closed: dict[str, Any], cwd: str) -> None:
-    """Build a tree of the readable paths, a few devices and an empty folder, with nothing else of this machine, no /proc."""
+    """Enter a new root with the readable paths, a few devices and an empty folder, and nothing else of this machine."""
     root = closed["root"]
     flags = MS_NOSUID | MS_NODEV
     _mount("tmpfs", root, "tmpfs", flags, "mode=755,size=1m")
@@ -261,9 +264,10 @@ def _mount_overlay(folder: str, layers: list[str]) -> None:
 
 
 def _mount_proc() -> None:
-    """Mount a /proc of the new pid namespace. If parts of /proc are masked this is refused: the old one stays, read-only."""
+    """Mount a /proc of the new pid namespace. If the kernel refuses that, the old one stays, read-only."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     # Unchecked on purpose: containers mask parts of /proc, and the kernel then refuses a complete one (mount_namespaces(7)).
+    # The tree of a closed program has no folder for it, so there this fails, too, and the program sees no processes.
     _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(flags), None)
 
 
@@ -323,6 +327,7 @@ def _drop_capabilities(dropped: Iterable[int]) -> None:
 
 def landlock_abi() -> int:
     """The kernel's Landlock version; 0 for none."""
+    # Without attributes and with the flag 1, the call returns the version instead of a ruleset (landlock_create_ruleset(2)).
     return max(0, int(_libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
@@ -471,6 +476,7 @@ def _filter_system_calls(families: tuple[int, ...], closed: object) -> None:
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
     filled = Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+    # 2 is SECCOMP_MODE_FILTER.
     _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(filled), 0, 0), "the system call filter")
 
 
@@ -540,7 +546,8 @@ def filter_program(
 
 
 def _allowed_values(call: int, argument: int, mask: int, values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """Refuse a call whose argument is not one of the values; afterwards the call's number is loaded again."""
+    """Instructions that refuse a call whose argument is not one of the values, and then load the call's number again."""
+    # Only the lower half of the argument (on little-endian machines) is loaded: the kernel itself reads these as `int`.
     checks = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
     body = [
         (_LOAD, 0, 0, argument),

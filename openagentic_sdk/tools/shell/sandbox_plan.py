@@ -53,7 +53,7 @@ _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", 
 
 @frozen
 class SandboxReport:
-    """The kinds of sandbox ("rungs") that work on this machine. `reasons` explains for each other one why it does not.
+    """The kinds of sandbox ("rungs") that work on this machine; `reasons` explains why each of the others does not.
 
     `sees_environments` is true if in the best one a command can still read the environment of this user's other processes,
     `hides_abstract_sockets` if sockets without a file are unreachable even with network access.
@@ -79,7 +79,7 @@ class SandboxReport:
         return self.level in ("namespaces", "bwrap")
 
     def rungs(self) -> list[tuple[str, bool, str]]:
-        """Name, whether it works, and what it provides or why it does not work, for people."""
+        """For each rung its name, whether it works, and what it provides or why it does not work, for people."""
         gives = {
             "namespaces": "read-only except for the workspace and a private /tmp; denied files, keys and sockets are hidden",
             "bwrap": "the same through the program bubblewrap, if this library may not create namespaces",
@@ -274,7 +274,7 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
 
 
 def control_sockets() -> list[str]:
-    """Sockets of services that would act outside the sandbox on the command's behalf."""
+    """The existing sockets of services that would act outside the sandbox on a command's behalf."""
     paths = [os.path.join("/run", name) for name in _CONTROL_SOCKETS]
     paths += [os.path.join("/run/user", str(os.geteuid()), name) for name in _USER_SOCKETS]
     return [path for path in paths if os.path.exists(path)]

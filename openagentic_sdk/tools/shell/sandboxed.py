@@ -1,9 +1,9 @@
 """Run a Bash call in a sandbox, list its effects, and keep or drop them.
 
 Modes: `off`; `auto` uses the best rung of this machine and announces it once; `require` refuses to run without namespaces,
-made here or by bubblewrap: only these also protect `.git` and settings. In a sandbox a command runs on a copy of the
-workspace (an overlay) where supported, and those of its writes are kept that the `FilePolicy` permits. Effects, independent
-of the mode: `preview` drops and lists everything written, `commit` lists what was kept.
+made here or by bubblewrap: only these also protect `.git` and settings. Where overlays work, a command in a sandbox runs on
+a copy of the workspace, and of its writes, those that the `FilePolicy` permits are kept. In every mode, effects can be
+requested: `preview` drops and lists everything written, `commit` lists what was kept.
 """
 
 from __future__ import annotations
@@ -459,7 +459,7 @@ def _caches(stack: ExitStack, layers: str, roots: Sequence[str]) -> list[tuple[s
 
 
 def _missing_caches() -> dict[str, str]:
-    """Variables that point tools to temporary folders if the user has no writable cache."""
+    """The variables of the caches that this user does not have, each with the name of a temporary folder to use instead."""
     home, variables = user_home(), {".cache": "XDG_CACHE_HOME", ".npm": "npm_config_cache", ".cargo": "CARGO_HOME"}
     return {variable: name for name, variable in variables.items() if not os.path.isdir(os.path.join(home, name))}
 

@@ -21,7 +21,9 @@ _SEGMENT_CHARS, _MARGIN_CHARS = 128 * 1024, 32 * 1024
 def find_in_segments(
     pattern: re.Pattern[str], text: str, segment: int = _SEGMENT_CHARS, margin: int = _MARGIN_CHARS
 ) -> Iterator[re.Match[str]]:
-    """Yield the same matches as `finditer`, for patterns that never match an empty text."""
+    """Yield the matches that `finditer` would find, except for some longer than `margin`. The pattern must never match an
+    empty text.
+    """
     at, reach = 0, margin
     while at < len(text):
         edge = min(at + segment, len(text))

@@ -65,10 +65,10 @@ def survey(
     files: bool = True,
     known_repositories: Sequence[str] | None = None,
 ) -> Survey:
-    """Search whole folders for protected entries, without following links; one that is a folder includes its contents.
+    """Search whole folders for protected entries, without following links or listing the contents of protected folders.
 
-    Without `files`, only folders and links are searched for, which takes a tenth of the time. `known_repositories` are
-    those that existed before.
+    Without `files`, only folders and links are searched for, which takes a tenth of the time. Where git may write, the
+    search enters `.git`, but only in `known_repositories`, those that existed before; None or empty means everywhere.
     """
     kinds: dict[str, PathKind] = {}
     links: dict[str, str] = {}
@@ -109,8 +109,8 @@ _MOST_CLOSED, _MOST_NAMES = 20_000, 200_000
 
 
 def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, int]]:
-    """Device and inode number of each regular file with several names among the paths, and in folders among them below
-    `roots`.
+    """The device and inode number of each regular file with several names among the paths, or in folders among them that are
+    below `roots`; only the first 20,000 entries are examined.
     """
     inodes: set[tuple[int, int]] = set()
     stack, budget, below = list(paths), _MOST_CLOSED, tuple(map("{}/".format, roots))
@@ -130,7 +130,9 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
 
 
 def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
-    """All names, in these folders, of those files among the paths that have several names (hard links)."""
+    """All names, in these folders, of those files among the paths that have several names (hard links); only about the first
+    200,000 entries are examined.
+    """
     inodes = linked_files(paths, roots)
     if not inodes:
         return []
@@ -183,6 +185,7 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
             _rename_aside(path, roots, refusal, notes, link_to=target)
+    # An empty list would mean every repository; no folder has the name "".
     for path in survey(roots, refusal, known_repositories=["", *before.repositories]).kinds:
         if path not in before.kinds and not (os.path.dirname(path) in roots and _is_placeholder(path)):
             _rename_aside(path, roots, refusal, notes)

@@ -222,7 +222,9 @@ def _problem(status: os.stat_result) -> str | None:
 
 
 def digest(path: str) -> str:
-    """The state of a path in one word: type, mode and content; empty if it does not exist."""
+    """A digest of a path's type, mode and content; empty if the path does not exist. A path that cannot be read has the text
+    `unreadable` with the error's number instead.
+    """
     try:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
@@ -243,7 +245,9 @@ def digest(path: str) -> str:
 
 
 def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str) -> str:
-    """The changes for people: a list, and the text differences as far as they fit."""
+    """The changes for people: a list, and the text differences as far as they fit. `upper_of` maps the path of each file
+    that was not deleted to its new version.
+    """
     from difflib import unified_diff  # most runs try no command
 
     files = [change for change in changes if not change.is_folder]
