@@ -151,8 +151,8 @@ _OPTION_VALUE = regex(r"--[a-z-]+=")
 class _JudgedCommand:
     """A simple command of a line, with every folder in which it may run, and the checks by which it is judged.
 
-    With `reads_only`, only read-only programs are permitted; `plain_names` is what the names must match that a find passes
-    on to it.
+    With `reads_only`, only read-only programs are permitted. For a find whose names are split into words, the names must
+    match `plain_names`.
     """
 
     def __init__(
@@ -227,14 +227,14 @@ class _JudgedCommand:
         return read_only(argv, trusted=trusted, in_plain_repository=is_plain)
 
     def is_readable_folder(self, text: str) -> bool:
-        """Whether a word names a folder that may be read, as written."""
+        """Whether a word is a path that may be read; False for an option or a wildcard."""
         if not text or text.startswith("-") or text in self.globs:
             return False
         accesses = self.accesses(text, write=False)
         return all(permits_access(self.policy, access, self.subject).outcome == "allow" for access in accesses)
 
     def by_rules(self) -> Iterator[Judged]:
-        """Yield the judgement by the first matching rule of each kind."""
+        """Yield the judgement by the first matching rule with words, and by the first one with wildcards."""
         book = self.policy.allow
         rule = None if self.command.open_assignments else book.for_command(self.command.argv)
         # A rule that spells out the whole line was written by somebody who saw all of it: nothing else is checked.
@@ -291,7 +291,7 @@ class _JudgedCommand:
         return None
 
     def writes_elsewhere(self) -> str | None:
-        """The problem if a program writes to a path that is outside the workspace or protected."""
+        """The problem if a program may write to a path that is protected or outside the workspace; None in mode `bypass`."""
         if self.policy.mode == "bypass":
             return None
         # Without the allow rules: one about this program must not also permit the places that it writes to.
@@ -453,7 +453,7 @@ class _JudgedCommand:
         return Judged(True, f"mode {self.policy.mode} allows {name}, which edits inside the workspace", is_edit=True)
 
     def needed_folders(self) -> tuple[str, ...]:
-        """The folders that no command removes without a question: the workspace's, and those in which this one may run."""
+        """The folders that are not removed without a question: the workspace's, and those in which this command may run."""
         return (*self.subject.workspace.roots, *map(os.path.realpath, self.cwds))
 
     def names(self, text: str) -> tuple[str, ...]:
@@ -467,7 +467,7 @@ class _JudgedCommand:
         return text in self.globs
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
-        """Whether a complete but bounded search finds nothing protected in a folder, and no links unless `may_link`."""
+        """Whether a folder has nothing protected and, unless `may_link`, no links in it; False for more than 2,000 entries."""
         looked_at = 0
         protected = self.subject.workspace.protected
         # Links are not followed; those that it finds are judged below.

@@ -146,7 +146,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
 def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     """Whether the commands of a rule follow each other in the line, or could in a part that was not understood.
 
-    Each command of a rule with several may have more words than in the rule, and other commands may be between them.
+    If the rule has several commands, each may have more words in the line, and other commands may be between them.
     """
     line = subject.line
     if wildcards[0].line:

@@ -60,8 +60,8 @@ def judge_rules(facts: Facts) -> Verdict:
 
 
 def judge_by_rule(facts: Facts) -> Verdict:
-    """Like `judge_rules`, for a call that nobody asked for: a mode looser than `default` counts as `default`, so that beyond
-    reading only allow rules permit anything.
+    """Like `judge_rules`, for a call that nobody asked for: a mode looser than `default` counts as `default`, so that only
+    allow rules permit more than reading.
     """
     strict = [replace(layer, mode="default") if layer.mode in LOOSE_MODES else layer for layer in facts.layers]
     verdict = judge_rules(replace(facts, layers=tuple(strict)))

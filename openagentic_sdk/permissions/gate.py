@@ -413,7 +413,7 @@ class PermissionGate(WithAdvice):
         self.memory.rules[session_id] = tuple(dict.fromkeys((*earlier_rules, *rules)))
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
-        """Restore the approvals recorded in the log of a resumed session."""
+        """Remember the rules that approvals in the log of a resumed session kept."""
         for event in events:
             if isinstance(event, PermissionDecision) and event.allowed:
                 self.remember(session_id, as_list(event.details.get("remembered")))

@@ -79,7 +79,7 @@ def _separated(text: str, separator: str) -> str:
 
 
 def _joined(match: re.Match[str]) -> str:
-    """Make one word of a quoted text."""
+    """Make one word of a quoted text, with `_` for whitespace."""
     if match[1]:
         return '"' + _SINGLE_QUOTED.sub(_joined_words, match[0][1:])
     return _joined_words(match)
@@ -156,6 +156,7 @@ def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
             continue
         assigned = _ASSIGNMENT.fullmatch(piece)
         if assigned:
+            # Not open, even with an expansion: the value runs only where the variable is used, and that word is open.
             words.append(LooseWord(assigned[1], starts, False))
             continue
         words.append(LooseWord(piece, starts, "$" in piece))

@@ -38,7 +38,9 @@ class InteractiveApprover:
         self.colour = colour
 
     async def answer(self, question: UserQuestion) -> str:
-        """Ask the question; return the person's answer, stripped, or an empty string if there was none."""
+        """Ask the question; return the answer. It is empty if the person entered nothing, and the one in `UNANSWERED` after
+        `TRIES` invalid lines.
+        """
         answer = await run_in_thread(functools.partial(self._read, question), name="openagentic-question", moment_s=0)
         return answer if isinstance(answer, str) else ""
 

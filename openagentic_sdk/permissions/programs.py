@@ -455,10 +455,10 @@ class Reads:
 
 
 def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
-    """The reads of a call of a read-only program; None if it is not certain that the call only reads.
+    """The paths that a call of a read-only program reads; None if it is not certain that the call only reads.
 
-    `trusted` also permits programs that read a project's configuration, which may name others; `in_plain_repository` permits
-    git without it, because the repository names none.
+    `trusted` also permits programs that follow a project's configuration, which may name other programs;
+    `in_plain_repository` permits git even if `trusted` is false, because a plain repository names none.
     """
     reads = _read_only(argv)
     if reads is None or trusted or (reads.needs == "repository" and in_plain_repository):
@@ -548,7 +548,7 @@ def _listing_reads(argv: Sequence[str], lister: Lister) -> Reads | None:
         return None
     if "d" in letters and "c" not in letters:  # in `xz -ld` the last letter decides, and it unpacks
         return None
-    # To unzip, a dash is no archive but an option.
+    # For unzip, a dash is an option, not an archive.
     archives = operands if lister.all or operands[:1] == ["-"] else operands[:1]
     # Another machine's archive, a file with further arguments, a pattern that unzip expands itself.
     if not archives or any(":" in word or word.startswith("@") for word in operands) or IS_GLOB.search(operands[0]):
@@ -626,7 +626,9 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
 
 
 def _first_valued(option: str, reader: Reader) -> str:
-    """The letter of a group of options to which the rest of the word, or the next one, is a value."""
+    """The first letter of a group of options that takes a value, from the rest of the word or the next word; empty if none
+    does.
+    """
     return next((letter for letter in option[1:] if option[1] != "-" and letter in reader.valued), "")
 
 
@@ -715,6 +717,7 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
                 return None
             # Unlike a link, a regular file cannot lead elsewhere.
             is_regular = is_regular or (is_chain and word == "-type" and words[0] == "f")
+            # Not a pattern with a backslash, which has no meaning to `could_become`.
             name = words[0] if is_chain and word == "-name" and "\\" not in words[0] else name
             words.pop(0)
         elif word == "-exec":
@@ -769,8 +772,9 @@ _XARGS_OPTION = regex(r"-(?:0|r|0r|r0|[nPL]\d+)|--null|--no-run-if-empty")
 
 
 def fed_by_find(commands: Sequence[SimpleCommand]) -> Iterator[tuple[int, SimpleCommand, bool]]:
-    """Yield the position of each `xargs` after a find, with a find that runs the same program, and whether the names are
-    split at whitespace and quotes. An `xargs` that only prints its input comes with an `echo` instead.
+    """Yield the position of each `xargs` that runs a program on the names which a find or a similar program lists, with a
+    find that runs the same program itself, and whether the names are split at whitespace and quotes. For an `xargs` that
+    only prints its input, the find is an `echo`.
     """
     for at, command in enumerate(commands):
         is_quiet = all(one.is_descriptor or one.target == "/dev/null" or not one.writes for one in command.redirects)
@@ -867,11 +871,11 @@ def _listing_find(argv: tuple[str, ...]) -> tuple[str, ...]:
     if known is None or words is None or not all(map(known.fullmatch, words[0])) or "-" in words[1]:
         return argv
     reads = _read_only(argv) if name in ("ls", "fd") or any(map(_LISTS.fullmatch, words[0])) else None
-    # Nor with a path that find would read as part of its expression.
+    # Such a path would be part of find's expression.
     if reads is None or reads.follows or any(path.startswith(("-", "(", "!", ",")) for path in reads.paths):
         return argv
-    # A wildcard stands for names in its folder, names that ls prints without their folder are looked up here, and above
-    # each of several folders it prints the folder's name with a colon, which may be a name beside the folder.
+    # A wildcard expands to names in its folder. `ls` prints names without their folder, so xargs looks them up here; above
+    # the contents of each of several folders it prints the folder with a colon, which may be the name of an entry beside it.
     is_titled = name == "ls" and len(reads.paths) > 1
     folders = [posixpath.dirname(path) or "." if is_titled or IS_GLOB.search(path) else path for path in reads.paths]
     if any(IS_GLOB.search(folder) for folder in folders):

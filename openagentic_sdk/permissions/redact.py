@@ -2,7 +2,7 @@
 format.
 
 A mask names what it replaces (`[masked: OPENAI_API_KEY]`). Secrets that a program has transformed on purpose (split,
-reversed, encrypted) cannot be recognized; this prevents accidental leaks into logs, it does not stop a thief.
+reversed, encrypted) cannot be recognized: this prevents accidental leaks into logs, but does not stop a thief.
 """
 
 from __future__ import annotations

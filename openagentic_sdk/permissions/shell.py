@@ -132,7 +132,7 @@ def as_fnmatch(wildcard: str) -> str | None:
 
 
 def could_become(wildcard: str, word: str) -> bool:
-    """Whether a wildcard could expand to a file of this name."""
+    """Whether a wildcard could expand to a file of this name; also true if only bash understands its brackets."""
     pattern = as_fnmatch(wildcard)
     return pattern is None or fnmatchcase(word, pattern)
 

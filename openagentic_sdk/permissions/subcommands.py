@@ -13,7 +13,8 @@ No row permits a word that is the address of a server: a call that reads could o
 is a table with `addresses = true`, for a program whose rows contact nothing.
 
 The words of a row's name are those of the subcommand, and may be wildcards; `@` is one or more words of `groups`, `{lists}`
-one of that list, a word with a dash may be at any position. The longest matching name decides; `false` is not read-only.
+one word of the list `lists`, and a word with a dash an option that the call must have at any position. The longest matching
+name decides; `false` is not read-only.
 """
 
 from __future__ import annotations

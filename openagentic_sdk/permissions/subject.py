@@ -56,7 +56,7 @@ class Access:
 
 @frozen
 class Workspace:
-    """Where a call happens. `cwd` is the base of relative paths, `base` that of relative patterns in rules.
+    """The place of a call. `cwd` is the base of relative paths, `base` that of relative patterns in rules.
 
     `roots` are the resolved folders of the workspace, `protected` the places whose edit always needs a question, determined
     by `find_protected`. `follow`, `expand` and `kind` are as in `LinkFollower`. `trusted` means that the project's own
@@ -169,7 +169,7 @@ class Subject:
 
     @functools.cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
-        """Every path that part of a command line could be: an over-approximation, used to forbid."""
+        """Access to every path that a part of the command line could name: an over-approximation, used to forbid."""
         workspace, text_of_line = self.workspace, self.command or ""
         has_substitution = not isinstance(self.line, CommandLine) and not {"(", "{", "`"}.isdisjoint(text_of_line)
         texts: dict[tuple[str, bool, str], None] = {}
@@ -255,7 +255,7 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 # --- what a command line could touch -------------------------------------------------------------------------------------
 
 
-# Text in a line that runs code which indicates that it writes.
+# Text in a line with code that indicates that the code writes.
 _WRITES = regex(r">|write|unlink|remove|rename|[\"'][wax]b?\+?[\"']")
 
 # The most folders in which a command may possibly run; with more, the line is asked about.

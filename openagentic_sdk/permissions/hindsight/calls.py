@@ -1,9 +1,9 @@
 """Judge recorded calls again: by the policy of their log, or with the rules of other settings instead.
 
 The log holds what a judgement depends on: the input, and in the `details` of each decision the `facts` of the call and the
-`policy` of its run (mode, trust, folders, rules). Older logs lack these two and fall back to the settings that their run
-began with. Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`;
-it only counts that people were asked, not what they answered.
+`policy` of its run (mode, trust, folders, rules). For older logs, which lack these two, the mode and the folders with which
+their run began are used, without rules. Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody
+has to answer) or `refuse`; it only counts that people were asked, not what they answered.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ RulesFor = Callable[[str], SettingsRules]
 
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
-    """Judge the calls under other rules; `rules_for` maps a project's folder to its rules; None uses the logs' own."""
+    """Judge the calls under the rules to which `rules_for` maps their project's folder, or if it is None, under those of
+    their logs.
+    """
     changes: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()
     judge, judged = PolicyJudge(rules_for), 0

@@ -139,6 +139,6 @@ def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
 
 
 def writes_git(command: str) -> bool:
-    """Whether a command may be one with which git stores something."""
+    """Whether a command line may run a git command that stores something."""
     git_match = _GIT.search(command)
     return git_match is not None and _WRITES.search(command, git_match.end()) is not None

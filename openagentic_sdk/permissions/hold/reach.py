@@ -297,6 +297,7 @@ def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ..
         if count > most:
             yield place, ()
             return
+        # Any other link is not entered: only its own path and its target are compared.
         if is_folder and (not is_link or count == 1):
             # Listed with the kinds of its entries: a system call for each by its path would take most of a walk's time.
             with suppress(OSError), os.scandir(place) as entries:  # what we may not list, the command may not either

@@ -47,7 +47,7 @@ def counted_steps() -> Iterator[None]:
 def count_steps(steps: int = 1) -> None:
     """Add steps to those of the decision, if one is under way. Raises `TooManySteps` beyond its limit.
 
-    Never called in a function with a cache, whose steps would depend on earlier decisions.
+    Do not call it in a cached function: the count would depend on earlier decisions.
     """
     counter = _COUNTER.get()
     if counter is not None:
@@ -57,7 +57,7 @@ def count_steps(steps: int = 1) -> None:
 
 
 def count_walked() -> None:
-    """Add a file that a walk has found. Raises `TooManySteps` beyond the limit of the decision."""
+    """Count one file found by a walk. Raises `TooManySteps` beyond the limit of the decision."""
     counter = _COUNTER.get()
     if counter is not None:
         counter.walked -= 1

@@ -55,6 +55,7 @@ class _Stream:
         if not is_last:
             data = tail or head
             cut = trim_incomplete(data)
+            # A line is shown in part only if it is longer than the margin: waiting for its end could take forever.
             if redact and (end := cut.rfind(b"\n") + 1) >= 0 and len(cut) - end < CUT_MARGIN:
                 cut = cut[:end]
             new_bytes -= len(data) - len(cut)
@@ -147,7 +148,7 @@ class CommandFolder:
     def kept(self) -> str | None:
         """The folder in which the last command ended; None if there was none, or if the folder is gone or was replaced."""
         path = self._left_in
-        if path is None or not os.path.isdir(path) or os.path.realpath(path) != path:  # it was not replaced with a link
+        if path is None or not os.path.isdir(path) or os.path.realpath(path) != path:  # a link has replaced it
             self._left_in = None
         return self._left_in
 

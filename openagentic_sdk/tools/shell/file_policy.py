@@ -1,7 +1,7 @@
 """The file access of one command, as a value: derived from rules and protected places, enforced by the sandbox and when
 changes are applied.
 
-The deepest place above a path decides. By default a path can be read, and written only in the workspace.
+The deepest place above a path decides. By default, every path can be read, and only those in the workspace can be written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class FilePolicy:
 
     @property
     def git_dirs(self) -> list[str]:
-        """The folders outside the workspace in which git stores commits: of a worktree, or a repository around a root."""
+        """With `git_writes`, the folders outside the workspace in which git stores commits: those of a worktree's
+        repository, or of one that contains a root; otherwise none.
+        """
         dirs = []
         for root in self.roots if self.git_writes else ():
             top = nearest_holding(".git", root)
@@ -92,8 +94,7 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 class CommandRules:
-    """A service: the effect of the permission rules on the files of a command. By default, there are no rules, and no
-    sandbox.
+    """A service that applies the permission rules to the files of a command. This default has no rules and no sandbox.
 
     `sandbox` applies to a tool that has none of its own.
     """

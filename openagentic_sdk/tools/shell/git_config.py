@@ -1,8 +1,8 @@
 """Keep git from running what a repository's own configuration names: hooks, monitors, drivers, pagers, helpers.
 
 The environment has the last word in git: it turns off hooks and monitors and keeps git out of submodules and of bare
-repositories among ordinary files. For everything else a sandbox replaces a configuration that could run something by its
-harmless part (`git_settings`); without mounts the permission gate asks.
+repositories among ordinary files. For everything else, a sandbox replaces a configuration that could run something with its
+harmless part (`git_settings`); without mounts, the permission gate asks.
 """
 
 from __future__ import annotations

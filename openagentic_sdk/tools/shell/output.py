@@ -53,6 +53,7 @@ def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact
     first_limit = max_bytes - max_bytes // 2
     start = trim_incomplete(head).decode("utf-8", "replace")
     whole, skipped = tail or head, 0
+    # The rest of a character that the cut has divided: at most three bytes; any more of them are invalid, and shown as such.
     while skipped < min(3, len(whole)) and whole[skipped] in _CONTINUATION:
         skipped += 1
     end = whole[skipped:].decode("utf-8", "replace")

@@ -393,7 +393,7 @@ class HelperHold:
 
 @contextmanager
 def hold_helper() -> Iterator[HelperHold]:
-    """Claim the helper for the duration of a block."""
+    """Hold a claim on the helper during the block."""
     hold = HelperHold()
     try:
         yield hold

@@ -123,7 +123,9 @@ def has_protected_name(path: str, above: int = 0) -> bool:
     folded = path[above:].casefold()
     if not folded.isascii():  # some file systems ignore invisible characters
         folded = "".join(letter for letter in folded if not is_hidden(letter))
+    # Some file systems, such as those of Windows, ignore spaces and dots at the end of a name.
     parts = [part.rstrip(" .") or part for part in folded.split("/")]
+    # A new HEAD can turn the folder around it into a repository, whose configuration and hooks git obeys.
     if parts[-1] in PROTECTED_FILES or parts[-1] == "head" or not PROTECTED_FOLDERS.isdisjoint(parts):
         return True
     if _PROTECTED_TAILS.search("/".join(parts)):

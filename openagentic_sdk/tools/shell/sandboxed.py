@@ -136,10 +136,11 @@ class BashSandbox:
         direct: bool = False,
         foreign: Mapping[str, GitSettings] | None = None,
     ) -> Iterator[ConfinedCommand]:
-        """Yield the confinement of one command, for the block. Raises `ToolError` if a required feature is missing.
+        """Prepare the confinement of one command, which lasts for the block. Raises `ToolError` if a required feature is
+        missing.
 
-        `temp` is the folder for the command's temporary files. A `direct` one writes in place, not to a copy. With mounts,
-        git sees only the harmless part of the `foreign` configurations.
+        `temp` is the folder for the command's temporary files. A `direct` command writes in place, not to a copy. With
+        mounts, git reads only the harmless part of the `foreign` configurations.
         """
         if not self.confines:
             yield ConfinedCommand()
@@ -166,7 +167,7 @@ class BashSandbox:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
     def protection(self, report: SandboxReport) -> str:
-        """One sentence about the protection of the machine that the report describes."""
+        """One sentence about the confinement of commands on the machine that the report describes."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":

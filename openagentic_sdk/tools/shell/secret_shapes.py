@@ -56,7 +56,7 @@ class SecretShape:
 
 
 class NamedSecretShape(SecretShape):
-    """A value that is a secret only because of the name before it; numbers, types, other names and prose are not."""
+    """A format of values that are secrets only because of the name before them; numbers, types, names and prose are not."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the positions of the values of such names in a text."""

@@ -148,7 +148,7 @@ def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 stack.append(entry.path)
-            # The number alone first, which costs no call of the system: most files share none.
+            # The number alone is compared first, which needs no system call and excludes most files.
             elif entry.inode() in numbers and (entry.stat(follow_symlinks=False).st_dev, entry.inode()) in inodes:
                 names.append(entry.path)
     return names

@@ -1,4 +1,4 @@
-"""Try a command on a copy: the limits of a trial, the places that it sees, failures for lack of something, the effects.
+"""The trial of a command on a copy: its limits, the places that it sees, failures for lack of something, and its effects.
 
 A trial changes nothing: its writes go to an overlay, and are applied or dropped once somebody has judged them.
 """
@@ -151,12 +151,12 @@ def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
 
 
 def hidden_files() -> tuple[str, ...]:
-    """The system files with data of other users."""
+    """The existing system files with data of other users."""
     return tuple(path for path in _OTHERS.split() if os.path.isfile(path))
 
 
 def shown_places() -> tuple[str, ...]:
-    """The places in the home folder that a trial sees: toolchains and their caches."""
+    """The existing places in the home folder that a trial sees: toolchains and their caches."""
     home = user_home()
     return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
 
