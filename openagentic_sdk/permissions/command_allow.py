@@ -396,7 +396,7 @@ class _JudgedCommand:
         return any(rule.tool not in EDIT_TOOLS and not is_elsewhere(rule) for rule in rules)
 
     def listed_folders(self) -> tuple[str, ...]:
-        """The folders whose entries the wildcards of an echo reveal."""
+        """The folders whose entries the wildcards of a program that only prints its words, such as `echo`, reveal."""
         argv = self.command.argv
         return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] in PRINT_WORDS)
 
@@ -467,7 +467,7 @@ class _JudgedCommand:
         return text in self.globs
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
-        """Whether a folder has nothing protected and, unless `may_link`, no links in it; False for more than 2,000 entries."""
+        """Whether nothing protected and, unless `may_link`, no link is in a folder; False for more than 2,000 entries."""
         looked_at = 0
         protected = self.subject.workspace.protected
         # Links are not followed; those that it finds are judged below.

@@ -63,7 +63,9 @@ _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 
 
 def could_be_anything(subject: Subject) -> bool:
-    """Whether a command of the line has a name that only bash can expand, so that any rule about commands could match."""
+    """Whether the line may run a command whose name only bash, or the input of a program, determines, so that any rule about
+    commands could match.
+    """
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would read the following bytes as other characters

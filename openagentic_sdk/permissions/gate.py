@@ -380,8 +380,8 @@ class PermissionGate(WithAdvice):
     ) -> ApprovalResult:
         """Decide a call that neither a model nor a person asked for: only an allow rule permits it, or reading alone.
 
-        No looser mode, hook, callback or person can permit it; everything that forbids calls applies. `context` is as in
-        `approve`.
+        No mode looser than `default`, hook, callback or person can permit it; everything that forbids calls applies.
+        `context` is as in `approve`.
         """
         facts = self._facts(tool_name, tool_input, read_context(context))
         verdict = judge_by_rule(facts)

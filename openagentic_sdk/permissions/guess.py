@@ -72,7 +72,7 @@ def loose_words(text: str) -> list[LooseWord]:
 
 
 def _separated(text: str, separator: str) -> str:
-    """Replace each use of the variable `IFS` in a text."""
+    """Replace each use of the variable `IFS` in a text with a separator."""
     # After the last closing brace no brace is closed any more, and each search for its end would go through the rest.
     end = text.rfind("}") + 1
     return _SEPARATOR_VARIABLE.sub(separator, text[:end]) + _SHORT_SEPARATOR.sub(separator, text[end:])

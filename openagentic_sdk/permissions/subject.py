@@ -101,7 +101,9 @@ class Workspace:
 
 
 def repository_of(folder: str) -> str | None:
-    """The folder whose configuration git reads here: the nearest with a `.git`, or a bare repository."""
+    """The folder whose configuration git reads here: the nearest with a `.git` or, as in a bare repository, with `objects`;
+    None if there is none.
+    """
     while not os.path.lexists(f"{folder}/.git") and not os.path.isdir(f"{folder}/objects"):
         if folder == "/":
             return None
@@ -233,7 +235,9 @@ def describe(
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
-    """The folder that a Glob pattern or `file_glob` itself names, if it is absolute or contains `..`, as a list."""
+    """The folder that a Glob pattern or `file_glob` itself names, as a list that is empty unless the pattern is absolute or
+    contains `..`. If its braces may hide such an alternative, the root folder.
+    """
     pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
     # Braces may hide an alternative that leads elsewhere, such as `{src,/etc}`.
     if isinstance(pattern, str) and re.search(r"[{,](?:\.\.|[/~])", pattern):
@@ -285,7 +289,7 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
 
 
 def cd_words(argv: Sequence[str]) -> Sequence[str]:
-    """The words of a cd, even one after `command` or `builtin`; none for any other command."""
+    """The words of a `cd` or `pushd`, even one after `command` or `builtin`; none for any other command."""
     at = next((at for at, word in enumerate(argv) if word not in ("command", "builtin", "-p", "--")), 0)
     return argv[at:] if argv[at] in ("cd", "pushd") else ()
 

@@ -166,7 +166,9 @@ def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_di
 
 
 def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, project_dir: str) -> bool:
-    """Whether a deny or ask rule, or a protected path, concerns a folder or something in it."""
+    """Whether a protected path, or a deny or ask rule other than one for names at any depth, concerns a folder or something
+    in it.
+    """
     for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
         anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]
         guarded_paths = [*anchors, *as_list(policy.get("protected"))]

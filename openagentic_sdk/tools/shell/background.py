@@ -209,7 +209,7 @@ def _end_forgotten(shells: dict[str, BackgroundShell], hold: HelperHold) -> None
 
 
 def run_shells(ctx: ToolContext) -> RunShells:
-    """The shared state of the run of `ctx`."""
+    """The shared state of the Bash calls of the run of `ctx`."""
     return ctx.services.get(RunResources).get(RunShells)
 
 

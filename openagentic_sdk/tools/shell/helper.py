@@ -95,8 +95,8 @@ def serve(channel_fd: int) -> None:
 
 
 class _Spare:
-    """A supervisor that is forked before its request arrives, with the process for its command, and for the last request's
-    `home`. A forked Python copies the pages that it uses one by one, which takes longer than running `true`.
+    """A supervisor that is forked before its request arrives, together with the process for its command, for the `home` of
+    the last request. A forked Python copies the pages that it uses one by one, which takes longer than running `true`.
     """
 
     def __init__(self, channel_fd: int, home: str) -> None:
@@ -625,7 +625,7 @@ def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
 
 
 def process_parents() -> dict[int, int]:
-    """The parent of every process in /proc, except zombies."""
+    """The pid of each process in /proc, except zombies, with that of its parent."""
     parents = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():

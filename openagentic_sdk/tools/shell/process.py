@@ -362,7 +362,9 @@ class HelperHold:
             _state.holders += 1
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...] = ()) -> RunningCommand:
-        """Start a command, or a server with `pipes` for its input, output and errors, which the caller must close."""
+        """Start a command, or a server with `pipes` for its input, output and errors, which the caller must close. Raises
+        `ToolError` if it cannot be started.
+        """
         try:
             helper = _live_helper()
             try:

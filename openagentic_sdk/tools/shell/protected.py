@@ -223,7 +223,9 @@ def _line(path: str) -> str:
 
 
 def _settings(path: str) -> list[tuple[str, str, str]]:
-    """The settings of a configuration file: section with subsection, name, both in lower case, and value."""
+    """The settings of a configuration file, each as section (with subsection) and name, both in lower case, and value; none
+    if the file cannot be read.
+    """
     try:
         # git continues a line that ends with a backslash on the next one.
         lines = "\n".join(config_lines(path)).replace("\\\n", "").split("\n")

@@ -196,7 +196,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
 
 
 def _make_place(path: str, like_fd: int | None = None) -> None:
-    """Create a mount point below a covered folder: a folder unless the descriptor is of a file."""
+    """Create a mount point below a covered folder if it is missing: a folder unless the descriptor is that of a file."""
     if os.path.lexists(path):
         return
     is_folder = like_fd is None or os.path.isdir(f"/proc/self/fd/{like_fd}")

@@ -250,7 +250,7 @@ _nothing_in = ""
 
 
 def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
-    """The bubblewrap command for a plan, up to its last option; empty if it is not installed."""
+    """The bubblewrap command for a plan, up to its last option; empty if bubblewrap is not installed."""
     import shutil
 
     program = shutil.which("bwrap", path=BWRAP_PATH)

@@ -84,10 +84,10 @@ class ConfinedCommand:
 class BashSandbox:
     """The requested sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual ones.
 
-    `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, except those of
-    other programs outside the workspace (see `sockets_outside` for the limits); without it a command has only connected
-    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. With `counts_times`, a file on a copy whose time alone has
-    changed is an effect, too.
+    With `network` None, a command has network access unless a sandbox is required. `unix_sockets` allows local sockets,
+    except those of other programs outside the workspace (see `sockets_outside` for the limits); without it, a command has
+    only connected socket pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. With `counts_times`, a file on a copy
+    whose time alone has changed is an effect, too.
     """
 
     mode: SandboxMode | None = "off"

@@ -222,8 +222,8 @@ def _problem(status: os.stat_result) -> str | None:
 
 
 def digest(path: str) -> str:
-    """A digest of a path's type, mode and content; empty if the path does not exist. A path that cannot be read has the text
-    `unreadable` with the error's number instead.
+    """A digest of a path's type, mode and content; empty if the path does not exist, and `unreadable` with the number of the
+    error if it cannot be read.
     """
     try:
         status = os.lstat(path)
