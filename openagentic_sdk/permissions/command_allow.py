@@ -371,7 +371,9 @@ class _JudgedCommand:
         return Judged(True, reason)
 
     def entry_problem(self, reads: Reads) -> str | None:
-        """The problem with the files that find passes on: one leads elsewhere, or its name becomes several words."""
+        """The problem with the files that find passes on: one leads elsewhere or becomes several words, or there are too
+        many.
+        """
         if self.command.globs:
             return "its wildcards expand to folders that are not searched: write them out, or quote a pattern"
         for path in reads.paths:

@@ -66,7 +66,7 @@ RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 @mutable
 class _GateMemory:
     """The shared memory of a gate and the gates narrowed from it: rules that people kept, paths of approved calls, and the
-    targets of the workspace's folders when first seen, so that replacing one by a link later has no effect.
+    targets of the workspace's folders when first seen, so that replacing one with a link later has no effect.
     """
 
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class PermissionGate(WithAdvice):
         return changed(self, layers=(first.plus(allow=more), *inner))
 
     def with_mode(self, permission_mode: PermissionMode) -> PermissionGate:
-        """Return the gate in another mode. Raises `OptionsError` for an unknown one."""
+        """Return the gate with another mode in its last layer. Raises `OptionsError` for an unknown mode."""
         return replace(self, permission_mode=read_mode(permission_mode))
 
     def narrowed(
@@ -298,7 +298,9 @@ class PermissionGate(WithAdvice):
     async def approve(
         self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
     ) -> ApprovalResult:
-        """Decide whether this call may run with exactly this input. `context` holds the fields of `CallContext`."""
+        """Decide whether this call may run, asking if need be: with exactly this input, or with the `updated_input` of the
+        result. `context` holds the fields of `CallContext`.
+        """
         check_settings({"tool_name": tool_name}, {"tool_name": TEXT})
         call_context = read_context(context)
         try:
@@ -413,7 +415,7 @@ class PermissionGate(WithAdvice):
         self.memory.rules[session_id] = tuple(dict.fromkeys((*earlier_rules, *rules)))
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
-        """Remember the rules that approvals in the log of a resumed session kept."""
+        """Remember the rules that were kept with approvals in the log of a resumed session."""
         for event in events:
             if isinstance(event, PermissionDecision) and event.allowed:
                 self.remember(session_id, as_list(event.details.get("remembered")))

@@ -260,7 +260,7 @@ def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _scan(text: str, commands: list[list[str]], depth: int) -> None:
-    """Add the commands of a text, each a list of words. Raises `_NestedTooDeep`."""
+    """Append the commands of a text to `commands`, each as a list of words. Raises `_NestedTooDeep`."""
     if depth > _MAX_NESTED:
         raise _NestedTooDeep
     row: list[str] = []
@@ -395,7 +395,7 @@ def _closing(text: str, at: int, closes: str, nested: int) -> int:
 
 
 def _end_of_double(text: str, at: int, nested: int) -> int:
-    """The position where double quotes opened before `at` end."""
+    """The position where double quotes opened before `at` end; the end of the text if they do not."""
     while at < len(text) and text[at] != '"':
         if text[at] == "\\":
             at += 1

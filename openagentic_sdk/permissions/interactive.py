@@ -30,7 +30,7 @@ class InteractiveApprover:
     """A channel to the person at the terminal, who is asked one question at a time.
 
     `input_fn` shows a prompt and returns a line, like `input`; it runs in a thread, so that the run continues meanwhile.
-    `colour` None uses colours only if standard output is a terminal.
+    With `colour` None, colours are used only if standard output is a terminal.
     """
 
     def __init__(self, input_fn: Callable[[str], str] = input, *, colour: bool | None = None) -> None:
@@ -38,8 +38,8 @@ class InteractiveApprover:
         self.colour = colour
 
     async def answer(self, question: UserQuestion) -> str:
-        """Ask the question; return the answer. It is empty if the person entered nothing, and the one in `UNANSWERED` after
-        `TRIES` invalid lines.
+        """Ask the question; return the answer, empty if the person entered nothing. After `TRIES` invalid lines, return the
+        one in `UNANSWERED`.
         """
         answer = await run_in_thread(functools.partial(self._read, question), name="openagentic-question", moment_s=0)
         return answer if isinstance(answer, str) else ""

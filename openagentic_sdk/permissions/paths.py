@@ -264,7 +264,7 @@ def pattern_problem(pattern: str) -> str | None:
     try:
         path_regex(pattern)
     except ValueError:
-        return "its brackets do not make a character class"
+        return "its brackets do not form a character class"
     return None
 
 

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @frozen
 class Options:
-    """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match literally
-    (`-exec`), `texts` pairs of an expression for words and the effect of such a word. `valued` letters and `valued_words`
-    neither run nor write anything, but the next word may be their value.
+    """The options with which a program runs or writes something: `short` letters, `long` names without dashes, `words` that
+    match literally (`-exec`), and `texts`, pairs of an expression for words and the effect of such a word. `valued` letters
+    and `valued_words` neither run nor write anything, but the next word may be their value.
     """
 
     short: str = ""

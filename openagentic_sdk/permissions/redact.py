@@ -95,7 +95,7 @@ class Redactor:
         return positions
 
     def value(self, value: Any) -> Any:
-        """Mask every string in a JSON value; keys are left unchanged."""
+        """Return a JSON value with every string masked; keys are left unchanged."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -121,7 +121,9 @@ def _has_any(text: str, parts: Iterable[str]) -> bool:
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The secrets among the values of variables: recognized by the variable's name, or a password inside a URL."""
+    """The secrets among the values of variables: passwords inside URLs, and values of variables with a secret's name unless
+    they are absolute paths or plain numbers.
+    """
     secrets: dict[str, str] = {}
     for name, value in environment.items():
         password = PASSWORD_IN_URL.search(value) if "@" in value else None

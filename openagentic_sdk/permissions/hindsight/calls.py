@@ -430,7 +430,7 @@ def _objection_in(details: Mapping[str, Any]) -> Objection | None:
 
 
 def _outcome(event: PermissionDecision) -> str:
-    """The gate's verdict before anybody answered."""
+    """The gate's verdict before anybody answered: `run`, `ask` or `refuse`."""
     category = event.details.get("category")
     if event.answered_by is not None or category == "nobody" or "trial" in event.details:
         return "ask"

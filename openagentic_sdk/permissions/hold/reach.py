@@ -253,9 +253,10 @@ def leads_out(subject: Subject, names: Sequence[str]) -> bool:
 def unsafe_entry(
     subject: Subject, folder: str, written: str, opened: str, plain: re.Pattern[str] | None, most: int
 ) -> str | None:
-    """The first unsafe entry below a folder, as a path that begins with `written`: one that leads outside the workspace, or
-    to a folder that is not searched, and matches the wildcard `opened`, or whose path does not match `plain`. If the walk
-    exceeds `most`, the entry at which it stopped.
+    """The first unsafe entry below a folder, as a path that begins with `written`; None if there is none.
+
+    An entry is unsafe if its name matches the wildcard `opened` and it leads outside the workspace or to a folder that is
+    not searched, if its path does not match `plain`, or if the walk stops at it because there are more than `most`.
     """
     for path, names in _walk((folder,), most):
         shown = f"{written}{path[len(folder) :]}"

@@ -104,7 +104,7 @@ class CommandRules:
     before_step: Callable[[], None] | None = None
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
-        """The file access of the command of this permitted call."""
+        """The file access of a command whose call was permitted."""
         roots = outermost(ctx.workspace_roots or (ctx.cwd,))
         own = () if ctx.session_dir is None else (os.path.realpath(ctx.session_dir),)
         return FilePolicy(roots=roots, protected=protected_places(roots, own))

@@ -312,7 +312,7 @@ class _Supervisor:
                 self._status = status
 
     def end_everything(self) -> None:
-        """Give the command's remaining processes a moment to end, then kill them until none is left, for `KILL_LIMIT_S`."""
+        """Give the command's remaining processes a moment to end, then kill them for at most `KILL_LIMIT_S`."""
         if not self.must_kill():
             self.wait_for_leftovers()
         if not self.reap():

@@ -156,7 +156,7 @@ def _folders_above(folder: str, path: str) -> Iterator[str]:
 def _deletions(
     folder: str, below: str, refusal: Callable[[str], str | None]
 ) -> tuple[list[FileEffect], dict[str, str]]:
-    """The deletion of a folder, or of everything in it except what must stay."""
+    """The deletion of a folder, or of everything in it except what must stay, with the reasons by absolute path."""
     reasons: dict[str, str] = {}
     found_effects: list[FileEffect] = []
     waiting = [below]
@@ -186,9 +186,10 @@ def _deletions(
 
 
 def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
-    """Apply the effects to `folder`, deletions first. Raises OSError if a path has changed meanwhile.
+    """Apply the effects to `folder`, deletions first. Each file appears completely or not at all.
 
-    Each file appears completely or not at all; if the disk fails, only part of the list may have been applied.
+    Raises OSError if a folder on the way has been replaced meanwhile, or if the disk fails: then only part of the effects
+    may have been applied.
     """
     real = os.path.realpath(folder)
     # First, because a file may have taken the place of a folder.
@@ -309,7 +310,7 @@ def _is_same(path: str, status: os.stat_result, other: str, before: os.stat_resu
 
 
 def remove_layers(folder: str) -> None:
-    """Remove a folder with the upper layers (`upper...`) and working folders (`work...`) of overlays."""
+    """Remove a folder that contains the upper layers (`upper...`) and working folders (`work...`) of overlays."""
     # overlayfs leaves a folder that even its owner may not list; if empty, it can still be removed.
     for name in os.listdir(folder):
         inner = os.path.join(folder, name, "work")

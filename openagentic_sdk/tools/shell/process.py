@@ -301,7 +301,9 @@ class _Helper:
         return self.owner_pid == os.getpid() and self._process.poll() is None
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...]) -> RunningCommand:
-        """Start a command. Raises `ToolError` if it cannot be started; then nothing of it ran."""
+        """Start a command. Raises `_HelperGoneError` if the helper did not take it, so that a retry is safe, and `ToolError`
+        if it cannot be started, or was taken and does not report its start.
+        """
         call, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         call.settimeout(self.take_limit_s)
         try:
@@ -335,7 +337,7 @@ class _Helper:
             return
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End the helper and wait for it; `at_once` kills it. The commands that it started end regularly."""
+        """End the helper and wait for it; `at_once` kills it. No command is ended by this, only through its own socket."""
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = 0  # the parent that forked this process waits for it; avoid the warning here

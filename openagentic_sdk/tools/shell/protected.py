@@ -96,7 +96,7 @@ class Protected:
 
 
 def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protected:
-    """The protected places of the workspace `roots`, resolved folders, including these `paths`."""
+    """The protected places of a workspace, including these `paths`; `roots` are its resolved folders."""
     code, prefixes, others = program_places()
     home, own = os.path.realpath(user_home()), data_home()
     around = prefixes if own is None else (*prefixes, os.path.realpath(own))
@@ -204,7 +204,7 @@ def repository_of(top: str) -> str:
 
 
 def git_dir_of(top: str) -> str:
-    """The `.git` of a working tree, or the folder that it names if it is a file, as in a worktree or submodule."""
+    """The `.git` of a working tree or, if that is a file (in a linked worktree or submodule), the folder that it names."""
     path = os.path.join(top, ".git")
     return os.path.join(top, _line(path).removeprefix("gitdir:").strip()) if os.path.isfile(path) else path
 

@@ -283,9 +283,9 @@ def control_sockets() -> list[str]:
 def sockets_outside(needed: Sequence[str]) -> list[str]:
     """Every named socket of this machine outside the `needed` folders, to be hidden from a command.
 
-    If the folder of such a socket contains nothing that is needed, it is returned instead, so that sockets created there
-    later are hidden, too. Sockets of other network namespaces, and those created elsewhere while the command runs, are
-    unknown here.
+    If the folder of such a socket contains nothing that is needed, the folder is returned instead, so that sockets created
+    in it later are hidden, too. Sockets of other network namespaces, and those created elsewhere while the command runs,
+    are unknown here.
     """
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:

@@ -257,11 +257,10 @@ class BashSandbox:
         shown_root: str,
         keep_files: Callable[[Sequence[str]], None],
     ) -> dict[str, Any] | None:
-        """Apply or drop a command's effects on a copy, and list them if requested.
-
-        `keep_files` receives the files before they change, if effects are requested.
+        """Apply or drop a command's effects on a copy, and list them; None if there is no copy or effects are not requested.
 
         The list is `{"created", "changed", "deleted", "applied", "total"}`: at most 500 paths, relative to `shown_root`.
+        `keep_files` receives the files before they change, if effects are requested.
         """
         names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
         total = 0
