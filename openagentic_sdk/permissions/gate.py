@@ -149,7 +149,9 @@ class PermissionGate(WithAdvice):
     workspace_roots: Annotated[Sequence[str], PATHS] = ()
     """The default workspace of calls."""
     protected_paths: Annotated[Sequence[str], PATHS] = ()
-    """Paths that no call may change, in addition to those in its context."""
+    """Paths whose change needs approval even if a rule allows it (not in mode bypass), in addition to those in a call's
+    context.
+    """
     trusted: bool = False
     """Whether the project's own configuration may run programs (git's, for example)."""
     save_rule: Callable[[str], None] | None = None

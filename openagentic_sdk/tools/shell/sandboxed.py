@@ -309,7 +309,7 @@ class BashSandbox:
             apply_effects(folder, upper, effects)
         except OSError as error:
             raise ToolError(
-                f"the changes by the command were applied to {folder} only in part ({error}): check the folder"
+                f"the command's changes to {folder} were applied only in part ({error}): check the folder"
             ) from error
         return effects
 
