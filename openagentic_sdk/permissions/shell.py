@@ -159,7 +159,7 @@ _REDIRECT = regex(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
 _LETTERS = r"[A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*"
 _WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
 _SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
-# As many consecutive ones as possible.
+# As many consecutive words of this kind as possible.
 _SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 
 _UNREADABLE = {
@@ -183,7 +183,7 @@ _REFUSED = {
 
 def parse_command(text: str) -> CommandLine | NotUnderstood:
     """Parse a line into the commands that bash would run, or return the reason why these cannot be determined."""
-    # Before any pattern runs over the text.
+    # Checked before any pattern runs over the text.
     if len(text) > MAX_COMMAND_CHARS:
         return NotUnderstood(f"it has {len(text)} characters, more than {MAX_COMMAND_CHARS}")
     # Before anything else, because a person approves what the screen shows: bidirectional controls (CVE-2021-42574) and
@@ -379,7 +379,7 @@ class _ShellReader:
         # Bash reads `12>f` as descriptor 12, and not as an argument 12.
         if word.isdigit() and text[self.at : self.at + 1] in ("<", ">"):
             self.refusal = self.refusal or f"the descriptor {word} is redirected"
-        # Alone it is the command `test` and matches no file.
+        # Alone, `[` is the command `test`; as a wildcard, it matches no file but one of that name.
         if plain_glob and word == "[":
             plain_glob = False
         # `argv` no longer shows which of the letters was quoted, so it would be unclear what the word matches.
