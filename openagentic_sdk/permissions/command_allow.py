@@ -398,7 +398,7 @@ class _JudgedCommand:
         return any(rule.tool not in EDIT_TOOLS and not is_elsewhere(rule) for rule in rules)
 
     def listed_folders(self) -> tuple[str, ...]:
-        """The folders whose entries the wildcards of a program that only prints its words, such as `echo`, reveal."""
+        """The folders whose entries are revealed by wildcards, if the program prints its words like `echo`."""
         argv = self.command.argv
         return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] in PRINT_WORDS)
 
@@ -469,7 +469,7 @@ class _JudgedCommand:
         return text in self.globs
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
-        """Whether nothing protected and, unless `may_link`, no link is in a folder; False for more than 2,000 entries."""
+        """Whether a folder is free of protected entries and, unless `may_link`, of links; False for over 2,000 entries."""
         looked_at = 0
         protected = self.subject.workspace.protected
         # Links are not followed; those that it finds are judged below.

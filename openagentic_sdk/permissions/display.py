@@ -1,4 +1,4 @@
-"""The preview of a call for the person who approves it: the command, the diff or the address; it names what it leaves out.
+"""The preview of a call for the person who approves it: the command, the diff or the address. Omitted parts are mentioned.
 
 Everything from a model reaches a terminal only through `visible`, which lets through no character that moves the cursor,
 changes colours, reorders text or is invisible.

@@ -437,7 +437,7 @@ class PermissionGate(WithAdvice):
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """A quick test of paths for Grep and Glob: False for a path that a deny or ask rule protects from being read.
 
-        None if there is no such rule. A path is tested under its own name and its target's, and as a hard link.
+        None if there is no such rule. A path is tested by its own name, its target's and, for a hard link, by the file.
         """
         rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:

@@ -281,7 +281,7 @@ class RuleBook:
         return bool(self.rules)
 
     def plus(self, rules: Sequence[Rule]) -> RuleBook:
-        """Return a book of these rules and more."""
+        """Return a book of this book's rules and these."""
         return rule_book((*self.rules, *rules)) if rules else self
 
     @property

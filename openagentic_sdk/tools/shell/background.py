@@ -214,7 +214,7 @@ def run_shells(ctx: ToolContext) -> RunShells:
 
 
 def command_folder(ctx: ToolContext) -> CommandFolder:
-    """The command folder of the run of `ctx`; in a session whose gate does not receive it, a new one that nobody keeps."""
+    """The command folder of the run of `ctx`; in a session whose gate does not receive it, a new one, which is not kept."""
     folder = ctx.services.find(CommandFolder)
     if folder is not None:
         return folder

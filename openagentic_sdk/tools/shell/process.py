@@ -337,7 +337,7 @@ class _Helper:
             return
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End the helper and wait for it; `at_once` kills it. No command is ended by this, only through its own socket."""
+        """End the helper and wait for it; `at_once` kills it. This ends no command: each is ended through its own socket."""
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = 0  # the parent that forked this process waits for it; avoid the warning here
