@@ -78,7 +78,7 @@ _NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class AnthropicProvider(EndpointProvider):
-    """The Messages API. The key is that of the call, else `api_key`, else ANTHROPIC_API_KEY.
+    """A provider for the Messages API. The key is that of the call, else `api_key`, else ANTHROPIC_API_KEY.
 
     `base_url` defaults to ANTHROPIC_BASE_URL. `cache_ttl` is how long prompts stay cached (`5m`, `1h`); None sets no cache
     marks. `thinking` is the API's own object (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` sets the effort
@@ -86,7 +86,7 @@ class AnthropicProvider(EndpointProvider):
     a notice. `context_management` is the API's own object for context editing
     (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); the edits applied are reported in the answer's notices. If
     `loads_tools` is true, tools found later are defined at the search result that found them (`tool_reference`) and not at
-    the start; None means only if Anthropic itself serves the model.
+    the start; None means only at the hosts of Anthropic and of the clouds that serve Claude.
     """
 
     name = "anthropic"
@@ -153,7 +153,10 @@ class AnthropicProvider(EndpointProvider):
         return list(dict.fromkeys(part.strip() for value in values for part in value.split(",")))
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """Prefer the vendor's control (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
+        """Like the base class, but try the vendor's own control `DROP_BLOCK` before removing all reasoning.
+
+        The control: platform.claude.com, "Fix a thinking block bound to a different conversation".
+        """
         if is_prefix_refused(error) and not self.controls.has(DROP_BLOCK):
             return DROP_BLOCK
         return super().control_for(error)
@@ -274,7 +277,7 @@ class MessageReading(Reading):
         )
 
     def _start(self, message: Mapping[str, Any]) -> None:
-        """Begin the message. Raises `GarbledResponseError` if the stream has already begun one."""
+        """Begin the message, or the same one again. Raises `GarbledResponseError` if the stream has begun another."""
         new_id = message.get("id") if isinstance(message.get("id"), str) else None
         if (self._blocks and not self._has_started) or (
             self._has_started and (new_id != self._id or (new_id is None and self._blocks))
@@ -425,7 +428,8 @@ def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -
     """Write the messages in the API's format. Results come first in the user turn after their calls.
 
     After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
-    calling"); the user's other content is moved after the answer to them.
+    calling"); the user's other content follows the answer to these results. Raises `OptionsError` for a system prompt with
+    parts other than text.
     """
     prompt = _MessagesPrompt()
     system, turns = prompt.system, prompt.turns
@@ -544,9 +548,9 @@ def _choose(
     thinking: Mapping[str, Any] | None,
     family: ClaudeFamily,
 ) -> list[str]:
-    """Add the settings that the model supports to the request; return a sentence about each that was omitted.
+    """Add the settings that the model supports to the request; return a sentence about each that was omitted or replaced.
 
-    Raises `OptionsError` for a setting that has no field in the protocol.
+    Raises `OptionsError` for a seed, and for a response format that the API or the model does not accept.
     """
     if settings.seed is not None:
         raise OptionsError(f"the Messages API has no seed: remove seed={settings.seed}")
@@ -626,7 +630,7 @@ def _thinking(
     family: ClaudeFamily,
     notices: list[str],
 ) -> dict[str, Any] | None:
-    """The request's `thinking` field as the model supports it; each omission is added to `notices`."""
+    """The request's `thinking` field as the model supports it, or None; each difference from `setting` is a notice."""
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))

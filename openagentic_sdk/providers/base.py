@@ -1,8 +1,8 @@
-"""The provider protocols: an object that answers a list of messages, at once or as a stream.
+"""The provider protocols: a provider is an object that answers a list of messages, at once or as a stream.
 
 Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
 (`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is text or a list of
-parts, see `content`. Each provider translates messages itself; it refuses what it cannot carry before sending anything.
+parts, see `content`. Each provider translates messages itself, and refuses parts that it cannot carry before sending.
 
 A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
 It ends with `Done`; a stream without one is incomplete.
@@ -29,9 +29,9 @@ ToolSpec = Mapping[str, Any]
 class ToolCall:
     """One tool call that the model requests.
 
-    `raw_arguments` is set if the call is incomplete (the answer was cut off, or the arguments are not a JSON object);
-    `arguments` is then empty and the call must not run. `extras` are opaque vendor fields that are sent back with the call
-    to the same provider. `caller` is the vendor's description of the code that made the call, None if the model made it.
+    `raw_arguments`, the arguments as text, is set if the call must not run: it or its answer is incomplete, or the text is
+    not a JSON object. `arguments` is then empty. `extras` are opaque vendor fields that are sent back with the call to the
+    same provider. `caller` is the vendor's description of the code that made the call, None if the model made it.
     """
 
     tool_use_id: str
@@ -46,7 +46,7 @@ class ToolCall:
 class ModelOutput:
     """A complete answer.
 
-    `usage` is in the provider's form or in the normal form of `sessions.usage`; None means unknown. `reasoning` is the
+    `usage` is in the provider's form or in that of `sessions.folds.usage`; None means unknown. `reasoning` is the
     model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the message. `refusal`
     is true if `assistant_text` is a refusal by the model. `complete` is False if the answer was cut off. `raw` is the
     endpoint's answer verbatim; `record_raw` is true if it is JSON to be recorded in the log, see
@@ -79,7 +79,7 @@ class ModelOutput:
 
 @frozen
 class TextDelta:
-    """A piece of text."""
+    """A piece of the answer's text."""
 
     delta: str
     type: ClassVar[str] = "text_delta"
@@ -87,7 +87,7 @@ class TextDelta:
 
 @frozen
 class ReasoningPiece:
-    """A piece of reasoning."""
+    """A piece of the model's reasoning."""
 
     delta: str
     type: ClassVar[str] = "reasoning_delta"
@@ -95,7 +95,7 @@ class ReasoningPiece:
 
 @frozen
 class ToolCallReady:
-    """A call whose arguments are complete."""
+    """A call of the answer, as far as it arrived; `raw_arguments` marks one that must not run."""
 
     tool_call: ToolCall
     type: ClassVar[str] = "tool_call"
@@ -105,8 +105,8 @@ class ToolCallReady:
 class Retrying:
     """A failed attempt, number `attempt`; the next follows after `delay_s` seconds. `model` is set for a fallback.
 
-    If `mid_answer` is true, the pieces of the failed attempt are void: the answer starts again. `control` describes how
-    this session's requests are written from now on because one was refused, see `ProviderSession`.
+    If `mid_answer` is true, the pieces of the failed attempt are void: the answer starts again. `control`, if set, changes
+    this session's requests from now on, because one was refused; see `ProviderSession`.
     """
 
     reason: str
@@ -134,7 +134,7 @@ StreamEvent = TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done
 
 
 def fits(provider: object, protocol: Callable[..., T]) -> TypeGuard[T]:
-    """Whether a provider has every member of one of these protocols; thirty times as fast as `isinstance`."""
+    """Whether a provider has every member of a protocol, none of them None; thirty times as fast as `isinstance`."""
     return None not in [getattr(provider, name, None) for name in _members(protocol)]
 
 
@@ -172,8 +172,8 @@ Provider = CompletingProvider | StreamingProvider
 class ProviderSession:
     """State shared by the providers of one session.
 
-    `cache_key` is the same for requests with the same prefix, and reveals nothing else. `controls` are adjustments that
-    endpoints have made necessary, each with its host: `drop_block HOST` asks the vendor to drop reasoning that no longer
+    `cache_key` is an opaque key for the vendor's prompt cache. `controls` are changes to requests that became necessary
+    because an endpoint refused one, each with its host: `drop_block HOST` asks the vendor to drop reasoning that no longer
     fits, `no_reasoning HOST` removes all reasoning, `unsigned HOST` marks calls as coming from elsewhere,
     `hold_tool NAME HOST` omits a tool whose definition was refused, `cut_descriptions N HOST` shortens tool
     descriptions that were too long. They apply for the rest of the session, because the conversation that caused them
@@ -189,17 +189,17 @@ class SessionProvider(Protocol):
     """A provider that adapts its requests to one session."""
 
     def for_session(self, state: ProviderSession) -> Provider:
-        """Return this provider, adapted to one session."""
+        """Return a copy that adapts its requests to one session."""
         ...
 
 
 def for_session(provider: Provider, state: ProviderSession) -> Provider:
-    """Return the provider, adapted to this session, or the provider itself if it does not distinguish sessions."""
+    """Return a copy of the provider for this session, or the provider itself if it does not distinguish sessions."""
     return provider.for_session(state) if fits(provider, SessionProvider) else provider
 
 
 def read_stream_event(item: Any) -> StreamEvent | None:
-    """Read an item of a provider's stream (a dict or an object) as an event; return None if its type is unknown."""
+    """Read an item of a stream (a dict or an object); None for an unknown type. Raises `ProviderResponseError`."""
     if isinstance(item, TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -226,7 +226,7 @@ def read_stream_event(item: Any) -> StreamEvent | None:
 
 
 def read_output(item: Any) -> ModelOutput:
-    """Read a complete answer: a `ModelOutput`, a dict, or an object with the same names."""
+    """Read an answer: a `ModelOutput`, or a dict or object with its names. Raises `ProviderResponseError` if it is neither."""
     if isinstance(item, ModelOutput):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -240,7 +240,7 @@ def read_output(item: Any) -> ModelOutput:
 
 
 def read_tool_call(item: Any) -> ToolCall:
-    """Read a tool call: a `ToolCall`, a dict, or an object with the same names."""
+    """Read a tool call: a `ToolCall`, or a dict or object with its names. Raises `ProviderResponseError` if it is neither."""
     if isinstance(item, ToolCall):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -255,7 +255,7 @@ def read_tool_call(item: Any) -> ToolCall:
 
 @frozen
 class _Attributes(Mapping[str, Any]):
-    """An object of a foreign class, read like a dict."""
+    """The attributes of a foreign object as a mapping, for lookups only: iteration yields nothing."""
 
     item: Any
 
@@ -300,7 +300,7 @@ def cut_by(finish_reason: str | None) -> str | None:
 
 
 def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
-    """Return the answer; the calls of a partial one, even from a third-party provider, have `raw_arguments`."""
+    """Return the answer; if it is partial or a refusal, every call in it gets `raw_arguments`, so that none runs."""
     if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
         return output
     calls = [read_tool_call(call) for call in output.tool_calls]

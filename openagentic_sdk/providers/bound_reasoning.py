@@ -51,7 +51,7 @@ def preserves_thinking(model: str) -> bool:
 
 
 def claude_version(model: str) -> tuple[str, tuple[int, int]] | None:
-    """The family and version in a model's name, None if the name does not contain them.
+    """The family and version in a model's name; None if it names no family. A missing version counts as (9, 0), the newest.
 
     Examples: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`, `us.anthropic.claude-...-v1:0`.
     """

@@ -63,13 +63,16 @@ def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def allowed_callers(tool: Mapping[str, Any], *callers: str) -> dict[str, Any]:
-    """The `allowed_callers` field of a tool's definition; empty unless it names one that begins with one of `callers`."""
+    """The `allowed_callers` field of a tool's definition: `direct` and names that begin with one of `callers`.
+
+    Empty if no such name is left besides `direct`, which the APIs assume.
+    """
     names = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(callers)]
     return {} if set(names) <= {"direct"} else {"allowed_callers": names}
 
 
 def tool_names_in(content: Any) -> list[str]:
-    """The names of the tools in a result of the tool `TOOL_SEARCH`, in order."""
+    """The names of the tools in a result of the tool `TOOL_SEARCH`, in order; empty if the result is not its JSON."""
     try:
         tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))
     except (ValueError, RecursionError):

@@ -186,7 +186,7 @@ def _as_custom(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge fields into a request, and objects into its existing objects.
+    """Return the request with these fields merged in, and objects merged into its existing objects.
 
     None removes a field. An object with another `type` (`thinking`, `response_format`) replaces the existing one.
     """
@@ -423,7 +423,7 @@ def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, An
 
 
 def parameters_of(tool: ToolSpec) -> Mapping[str, Any]:
-    """The schema of a tool's arguments."""
+    """The schema of a tool's arguments; if it declares none, that of an empty object."""
     return function_of(tool).get("parameters") or _NO_PARAMETERS
 
 
@@ -532,7 +532,7 @@ def _known_fields(message: Message) -> dict[str, Any]:
 
 
 def function_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `function` of a tool entry or call."""
+    """The `function` of a tool entry or call; empty if it has none."""
     function = item.get("function")
     return function if isinstance(function, Mapping) else {}
 

@@ -69,7 +69,7 @@ _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
 def claude_family(model: str) -> ClaudeFamily:
     """The features of a model, by its name.
 
-    A name without a version (of a deployment, or of another vendor's model on the same protocol) has every feature.
+    A name that contains no family (of a deployment, or of another vendor's model on the same protocol) has every feature.
     """
     name_and_version = claude_version(model)
     if name_and_version is None:

@@ -4,7 +4,7 @@
     {"type": "image" | "file" | "audio", "media_type": "image/png", "name"?: "a.png", "data": base64 | "url": "https://..."}
 
 Parts in chat-completions form (`image_url`, `input_audio`, `file`) are read too. A protocol that cannot carry a part raises
-`cannot_carry` before it sends anything. A URL is passed on and never fetched here.
+the error of `cannot_carry` before it sends anything. A URL is passed on and never fetched here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USUAL = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav"}
 
 @frozen
 class ContentPart:
-    """One part. Its content is exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor).
+    """One part of a message: exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor).
 
     `detail` is the resolution at which the model looks at an image (`low`, `high`, `auto`); empty leaves it to the
     endpoint.
@@ -43,7 +43,7 @@ class ContentPart:
 
     @property
     def data_url(self) -> str:
-        """The content as a URL: its own, or one that contains the data (RFC 2397)."""
+        """The part's URL, or a `data:` URL that contains its data (RFC 2397)."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     @property

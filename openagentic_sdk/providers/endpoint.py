@@ -34,7 +34,7 @@ from .wire.exchange import BodyReader, ModelExchange, StreamTransport, Transport
 from .wire.http import HttpTransport
 from .wire.reading import Reading, raise_error_in
 
-# The number of times that a refused request is rewritten; beyond it, a single tool is not the cause.
+# The maximum number of times that a refused request is rewritten: after a dozen, single tools are not the cause.
 MAX_REWRITES = 12
 # The fields in which endpoints return their list of models, and those with a model's name.
 _MODEL_LISTS = ("data", "models", "modelSummaries", "publisherModels")
@@ -58,11 +58,11 @@ class EndpointArguments(TypedDict, total=False):
 
 
 class EndpointProvider(ABC):
-    """An endpoint at `base_url`, which may contain a query; `with_settings` returns a provider with some settings changed.
+    """A provider over HTTP: an endpoint at `base_url`, which may contain a query.
 
     `base_url` defaults to the one in the environment (`url_variable`), then to the vendor's (`usual_url`). The key of a
     call takes precedence over `api_key`, and that over the environment, whose key is sent only to the vendor's own hosts
-    (`hosts`).
+    (`hosts`) and to the address in the environment.
     """
 
     name = "endpoint"
@@ -128,7 +128,7 @@ class EndpointProvider(ABC):
         return {}
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers to send, for endpoints that require a signature over the whole request."""
+        """Return the headers to send, with a signature if the endpoint requires one over the whole request."""
         return headers
 
     def body_reader(self) -> BodyReader:
@@ -136,11 +136,11 @@ class EndpointProvider(ABC):
         return BodyReader()
 
     def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
-        """Adapt to a refusal; return whether the request should be written again in another form."""
+        """Adapt to a refusal if possible; return whether to write the request again."""
         return False
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """The control for this session's further requests, if the endpoint refused the reasoning in this one."""
+        """The control for this session's further requests if this one was refused for its reasoning, else None."""
         return NO_REASONING if is_reasoning_refused(error) else None
 
     def for_session(self, state: ProviderSession) -> Self:
@@ -150,7 +150,7 @@ class EndpointProvider(ABC):
         return other
 
     def address(self, path: str, **query: str) -> str:
-        """The URL of a path below `base_url`, with the query of both."""
+        """The URL of a path below `base_url`, with the query of `base_url` and these arguments."""
         parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
         return self.base_url + path + ("?" + "&".join(parts) if parts else "")
 
@@ -166,7 +166,7 @@ class EndpointProvider(ABC):
 
     @property
     def origin(self) -> str:
-        """The host: opaque fields of its answers are sent back to it alone."""
+        """The endpoint's host, with its port if given. Opaque fields of its answers are sent back to no other."""
         try:
             return urlsplit(self.base_url).netloc.rpartition("@")[2]
         except ValueError:
@@ -189,7 +189,7 @@ class EndpointProvider(ABC):
         return other
 
     def with_idempotency_key(self, key: str) -> Self:
-        """Return a copy for the attempts at one call."""
+        """Return a copy that sends this key with each attempt at one call."""
         return self.with_settings(idempotency_key=key)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
@@ -209,7 +209,7 @@ class EndpointProvider(ABC):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> AsyncIterator[StreamEvent]:
-        """Stream the answer; calls come once the answer is complete. Raises one of the provider errors."""
+        """Yield the answer's events as they arrive, its calls at the end. Raises one of the provider errors."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=True)) as events:
             async for event in events:
                 yield event

@@ -87,7 +87,7 @@ def unexpected(what: str, body: Any) -> ProviderResponseError:
 
 
 def cut_answer(text: str, end: str) -> IncompleteResponseError:
-    """The error for an answer that stopped after `text`, without its end."""
+    """The error for an answer that stopped after `text`; `end` names the missing end marker."""
     size = plural(len(text), "character")
     return IncompleteResponseError(f"the answer stopped after {size} without {end}", partial_text=text)
 
@@ -104,7 +104,7 @@ def read_error_text(text: str) -> tuple[str, str | None]:
 
 
 def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with the secrets removed."""
+    """The text with `[hidden]` in place of each secret of at least four characters."""
     for secret in secrets:
         if len(secret) >= 4:  # hiding a shorter value would mangle ordinary words
             text = text.replace(secret, "[hidden]")

@@ -51,7 +51,10 @@ class KeySource:
         return not isinstance(self._source, str)
 
     async def key(self, *, fresh: bool = False) -> str:
-        """Return the key; pass `fresh` if the last one was refused. Raises `OptionsError` if the callable returns no key."""
+        """Return the key; pass `fresh` if the last one was refused.
+
+        Raises `OptionsError` if the callable returns no key, and what `call` raises.
+        """
         if isinstance(self._source, str):
             return self._source.strip()
         token = None if fresh else self._token
@@ -66,7 +69,10 @@ class KeySource:
 
 
 async def call(giver: Callable[[], Any], name: str) -> Any:
-    """Call a user's callable, sync or async. Raises `ProviderConnectionError` if it fails."""
+    """Call a user's callable, sync or async.
+
+    Raises `ProviderConnectionError` if it fails with any error other than `OptionsError` and `ProviderError`.
+    """
     try:
         return await ask_callable(giver, f"openagentic-{name}")
     except (OptionsError, ProviderError):

@@ -28,7 +28,7 @@ LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434/v1",
     "vllm": "http://127.0.0.1:8000/v1",
 }
-# The metadata key for the address of such a server, or of another compatible one, for continuing the session.
+# The key in a session's metadata for the address of such a server, or another compatible one, with which to continue it.
 BASE_URL_KEY = "base_url"
 # The vendors' own providers, and the variable that contains the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
@@ -45,7 +45,7 @@ AZURE, AZURE_ENDPOINT, AZURE_KEY = "azure", "AZURE_OPENAI_ENDPOINT", "AZURE_OPEN
 # Clouds, whose region and credentials are in the environment; their own errors name what is missing.
 CLOUDS = ("bedrock", "bedrock-converse", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
-# The default model.
+# The environment variable that names the default model.
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 PROVIDERS = (*VENDORS, *HOSTED, AZURE, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
 _CLASSES = {
@@ -73,8 +73,7 @@ def find_provider(
     """Return the provider of this name; None means openai, or with a `base_url` any compatible server.
 
     `api_key_env` names the variable with the key, `api_key` is the key itself. Raises `OptionsError`, which names what to
-    set, as a flag and as a settings key; if openai was chosen only because `model` names no provider, the message mentions
-    it.
+    set, as a flag and as a settings key, and mentions if openai was chosen only because `model` names no known provider.
     """
     begins_with_none = name is None and base_url is None and ":" in (model or "")
     name = name or (COMPATIBLE if base_url else "openai")
@@ -128,7 +127,7 @@ def _hosted(
 
 
 def _azure_url(environ: Mapping[str, str]) -> str:
-    """The address of the resource; if it has no path, that of the API without dated versions is added."""
+    """The address of the Azure resource; if it has no path, the path of the API without dated versions is added."""
     address = environ.get(AZURE_ENDPOINT, "").strip().rstrip("/")
     return f"{address}/openai/v1" if address.count("/") == 2 else address
 
@@ -142,7 +141,7 @@ def split_model(word: Any) -> tuple[str | None, Any]:
 def find_model(word: str, here: Provider | None = None, api_key: ApiKey | None = None) -> tuple[Provider | None, str]:
     """Find the provider and the model that a word names; the provider is `here` if the word names it or none.
 
-    `api_key` is the key of the other provider. Raises the same errors as `find_provider`.
+    `api_key` is the key of any other provider. Raises the same errors as `find_provider`.
     """
     name, model = split_model(word)
     if name is None or (here is not None and here.name == name):

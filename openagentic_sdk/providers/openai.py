@@ -57,10 +57,10 @@ class ChatProvider(EndpointProvider):
 
 
 class OpenAIProvider(ChatProvider):
-    """OpenAI itself. The key is the call's, else `api_key`, else OPENAI_API_KEY; `base_url` defaults to OPENAI_BASE_URL.
+    """OpenAI's own endpoint. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
 
-    `transport(url, headers, payload)` returns the response's dict, `stream_transport` an iterable of byte chunks of the
-    body; they replace the sockets.
+    `base_url` defaults to OPENAI_BASE_URL, then to OpenAI's address. `transport(url, headers, payload)` returns the body as
+    a dict, `stream_transport` (with the same arguments) an iterable of its chunks as bytes; they replace the sockets.
     """
 
     name = "openai"

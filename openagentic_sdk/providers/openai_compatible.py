@@ -14,10 +14,10 @@ from .quirks import AZURE, Quirks
 
 
 class OpenAICompatibleProvider(ChatProvider):
-    """An endpoint at `base_url` (up to and including `/v1` or its equivalent).
+    """A chat-completions endpoint at `base_url`, which ends in `/v1` or its equivalent.
 
-    `api_key_header` names a header that carries the bare key in place of `Authorization: Bearer`. A key is optional unless
-    the endpoint requires one. `quirks` defaults to the profile of the host, see `providers.quirks`. `name` is the
+    `api_key_header` names a header that carries the bare key in place of `Authorization: Bearer`. Without `api_key`, here
+    or in the call, no key is sent. `quirks` defaults to the profile of the host, see `providers.quirks`. `name` is the
     provider's name in the log; opaque fields of its answers are sent back to that name and host only.
     """
 

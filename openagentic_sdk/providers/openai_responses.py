@@ -61,14 +61,14 @@ _COUNTED = frozenset(
 
 
 class OpenAIResponsesProvider(EndpointProvider):
-    """The Responses API. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
+    """A provider for the Responses API. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
 
     `base_url` defaults to OPENAI_BASE_URL. `reasoning_summary` (`auto`, `concise`, `detailed`) requests the reasoning as
     text; None does not. With `store`, answers are kept at OpenAI, and a request names the previous answer
     (`previous_response_id`) and carries only what came after it; later changes to messages before it have no effect.
-    `previous_response_id` is the answer to start from. If `loads_tools` is true, tools found later are defined at the
-    search result that found them (`tool_search`) and not at the start; None means only for the OpenAI models that support
-    it.
+    `previous_response_id` is the id of a stored answer to start from. If `loads_tools` is true, tools found later are
+    defined at the search result that found them (`tool_search`) and not at the start; None means only for the models that
+    support it, at OpenAI's own endpoint.
     """
 
     name = "openai-responses"
@@ -178,7 +178,7 @@ class OpenAIResponsesProvider(EndpointProvider):
 
 
 class ResponseReading(Reading):
-    """A reader of a response, item by item. An item is identified by its place or its id, or else is the last one."""
+    """A reader of a response, item by item. Events refer to an item by its place or its id, otherwise to the last one."""
 
     def __init__(self, used_ids: set[str], origin: str, *, stored: bool = False) -> None:
         super().__init__(used_ids, origin)
@@ -332,7 +332,7 @@ class ResponseReading(Reading):
         return {**as_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
 
     def _put(self, place: int, item: dict[str, Any]) -> None:
-        """Add an item, or replace the existing one."""
+        """Append an item, or replace the one at this place."""
         check_part_count(place + 1)
         self._items[place : place + 1] = [item]
         for index, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
@@ -340,7 +340,7 @@ class ResponseReading(Reading):
                 index[key] = place
 
     def _find(self, target: Mapping[str, Any]) -> int | None:
-        """Find the index of an item: by its place in the output, or by its id if one of the two has no place."""
+        """Find the index of an item by its place in the output, else by its id, unless the places differ; None if unknown."""
         place = self._by_place.get(target["_place"])
         by_id = self._by_id.get(target["id"]) if target.get("id") else None
         if place is not None or by_id is None:
@@ -348,7 +348,10 @@ class ResponseReading(Reading):
         return by_id if target["_place"] is None or self._items[by_id]["_place"] is None else None
 
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
-        """Find the index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
+        """Find the index of the call that a piece of arguments belongs to: by place, by id, else the last item.
+
+        Raises `GarbledResponseError` if that item is not a call.
+        """
         target = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
         index = self._find(target)
         # Some servers send arguments without announcing the call; its name then comes with the item at the end.
@@ -377,7 +380,10 @@ class ResponseReading(Reading):
         return calls
 
     def _extras(self) -> dict[str, Any] | None:
-        """Reasoning and the items of the vendor's own tools, verbatim and in their places among the others."""
+        """The items to send back in their order: reasoning and the vendor's own tools verbatim, others without content.
+
+        None if all items are plain function calls, which the conversation itself contains.
+        """
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
         plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
         if not all(plain) or any(item.get("type") != "function_call" or vendor_caller(item) for item in self._items):
@@ -480,7 +486,7 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _call_forms(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """For each call that the endpoint made: its type, and the fields that its result must repeat.
+    """Map the id of each call in the endpoint's own items to its type and the fields that its result must repeat.
 
     Such a field is `caller`, if a program at the vendor made the call.
     """
@@ -525,7 +531,7 @@ def _items(
 def _restored_items(
     kept_items: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Put reasoning, messages and the vendor's own calls back in their places, if they belong to exactly these calls.
+    """Put reasoning, messages and the vendor's own calls back in their places; if they belong to other calls, omit them.
 
     Reasoning is sent with the item after it or not at all, and only if the endpoint can read it again; xAI returns the
     results of its own tools as reasoning, several in a row.
@@ -565,7 +571,7 @@ def _call_again(item: Mapping[str, Any], call: dict[str, Any]) -> dict[str, Any]
 
 
 def _messages_of(items: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]] | None:
-    """The messages of an answer verbatim, with their ids and phases; None if they no longer match the text."""
+    """The messages of an answer verbatim, with their ids and phases; None without ids, or if the text no longer matches."""
     messages = [item for item in items if item.get("type") == "message"]
     lengths = [item["chars"] if isinstance(item.get("chars"), int) else -1 for item in messages]
     texts, at = [], 0

@@ -91,8 +91,8 @@ def _name_in(entry: Mapping[str, Any]) -> str:
 class ToolCallAssembler:
     """A collector of the fragments of tool calls, in the order in which the calls first appear.
 
-    `used_ids` are ids already in the conversation; a call with one of them gets another id. `origin` is the endpoint's name
-    in a call's opaque extras.
+    `used_ids` are ids already in the conversation; a call with one of them gets another id. `origin` is the endpoint's
+    host, which is recorded in a call's opaque extras.
     """
 
     def __init__(self, *, used_ids: Collection[str] = (), origin: str = "") -> None:
@@ -120,7 +120,7 @@ class ToolCallAssembler:
                 self._by_id.setdefault(slot.id, slot)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
-        """Return the calls of an answer that ended for this reason. Chat completions do not mark a single call's end."""
+        """Return the calls of an answer that ended for this reason; its end counts as that of every call."""
         heard_calls = [
             HeardCall(
                 slot.id,
@@ -155,7 +155,7 @@ class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
     `apply` takes a chunk and returns the events to show; `finish` returns the whole answer once the stream has ended.
-    `origin` is the endpoint's name in the opaque extras, which are sent back to that endpoint only. `has_choices` is true
+    `origin` is the endpoint's host in the opaque extras, which are sent back to that host only. `has_choices` is true
     if several answers were requested (`n`), of which the first is read.
     """
 
@@ -214,11 +214,11 @@ class ChatAssembler:
 
     @property
     def has_finish_reason(self) -> bool:
-        """Whether the model has completed the answer; usage may still follow."""
+        """Whether a finish reason has arrived; usage may still follow."""
         return self._finish_reason is not None
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """Return the events held back, and the whole answer. Raises `IncompleteResponseError` if no end was seen."""
+        """Return the events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
         self._shown = []
         if self._splitter is not None:
             self._show(self._splitter.close())

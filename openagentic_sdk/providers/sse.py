@@ -70,7 +70,7 @@ class SSEDecoder:
         return self._interpret(lines)
 
     def close(self) -> list[SSEEvent]:
-        """Return the last event if the stream ended without the blank line after it."""
+        """Return the last event if the stream ended without a blank line after it, else an empty list."""
         rest, self._tail = bytes(self._tail), bytearray()
         lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
         return self._interpret([*lines, b""])

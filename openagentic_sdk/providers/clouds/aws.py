@@ -68,14 +68,17 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
 
 
 def read_region(profile: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
-    """Read the region from AWS_REGION, AWS_DEFAULT_REGION or the profile; None if none of them names one."""
+    """Read the region from AWS_REGION, AWS_DEFAULT_REGION or the profile, else return None. Raises `OptionsError`."""
     environ = os.environ if environ is None else environ
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return region or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Read the settings of a profile from both files; the credentials file takes precedence."""
+    """Read the settings of a profile from both files; the credentials file takes precedence. Empty for an unknown profile.
+
+    Raises `OptionsError` for a file that cannot be read; a missing one is not an error.
+    """
     home = environ.get("HOME") or user_home()
     settings: dict[str, str] = {}
     for variable, default, section in (

@@ -37,7 +37,7 @@ _TOKEN_LIFE = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
 
 @frozen
 class _WebIdentity:
-    """A role, and the file with the token that authorizes assuming it."""
+    """A role, the file with the token that authorizes assuming it, and the session's name."""
 
     role: str
     token_file: str
@@ -45,7 +45,7 @@ class _WebIdentity:
 
 
 class CredentialChain:
-    """The credentials of one provider. Temporary credentials are cached, and renewed before they expire.
+    """The sources of one provider's credentials, tried in order. Temporary ones are cached and renewed before they expire.
 
     `profile` is that of `read_credentials`; if given, the keys in the environment are ignored. `clock` decides when
     temporary credentials expire.
@@ -68,7 +68,7 @@ class CredentialChain:
         self._near = Timeouts(connect_s=1.0, first_byte_s=5.0, total_s=10.0)
 
     async def credentials(self) -> AwsCredentials:
-        """Return the current credentials. Raises `OptionsError`, with the possible sources, if there are none."""
+        """Return the current credentials. Raises `OptionsError` if there are none, or an error of the request for them."""
         environ = os.environ if self._environ is None else self._environ
         left_s = self._left_s()
         if self._cached is not None and left_s > REFRESH_BEFORE_S:

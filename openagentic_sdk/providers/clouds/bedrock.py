@@ -55,12 +55,12 @@ class HostedClaudeProvider(AnthropicProvider):
 
 
 class BedrockEndpoint(EndpointProvider):
-    """A region of Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
+    """A provider in one region of Amazon Bedrock; a model is named by its id, an inference profile or an ARN.
 
-    `region` defaults to AWS_REGION, AWS_DEFAULT_REGION or the profile's region. Requests are signed with `credentials` (a
-    function is called for each request), else with the credentials that AWS's own tools would find: from the environment, a
-    web identity, `profile`, the container or the instance, renewed before they expire. A Bedrock API key, in `api_key` or
-    AWS_BEARER_TOKEN_BEDROCK, replaces the signature. Raises `OptionsError` if there is no region.
+    `region` defaults to AWS_REGION, AWS_DEFAULT_REGION or the profile's region. Requests are signed with `credentials` (if
+    it is a function, it is called for each request), else with the credentials that AWS's own tools would find: from the
+    environment, a web identity, `profile`, the container or the instance, renewed before they expire. A Bedrock API key, in
+    `api_key` or AWS_BEARER_TOKEN_BEDROCK, replaces the signature. Raises `OptionsError` for a missing or invalid region.
     """
 
     key_variable: str | None = "AWS_BEARER_TOKEN_BEDROCK"

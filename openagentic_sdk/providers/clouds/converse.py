@@ -49,7 +49,7 @@ _REFUSALS = frozenset({"guardrail_intervened", "content_filtered"})
 
 
 class BedrockConverseProvider(BedrockEndpoint):
-    """Nova, Llama, Mistral, Claude and every other model on Bedrock; accepts the arguments of `BedrockEndpoint`.
+    """A provider for every model on Bedrock (Nova, Llama, Claude ...); accepts the arguments of `BedrockEndpoint`.
 
     Claude has more features through `BedrockProvider`, in its own format (caching, deferred tools, the vendor's own tools).
     """
@@ -205,7 +205,7 @@ class ConverseReading(Reading):
         return []
 
     def _keep_done_there(self, blocks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
-        """Complete the input of calls that the vendor's own tools have carried out; return their places."""
+        """Complete the input of the calls that the vendor has carried out itself; return the places of these calls."""
         answered_ids = {as_mapping(block.get("toolResult")).get("toolUseId") for _, block in blocks}
         places = set()
         for place, block in blocks:
@@ -217,7 +217,7 @@ class ConverseReading(Reading):
         return places
 
     def _extras(self, call_ids: list[str], done_there: set[int]) -> dict[str, Any] | None:
-        """The blocks verbatim, if they include reasoning or anything else that must be sent back."""
+        """The blocks to send back: verbatim, except that calls keep only their ids; None for text and plain calls alone."""
         blocks = [(place, block) for place, block in sorted(self._blocks.items()) if any(block.values())]
         if not done_there and all(block.keys() <= _PLAIN_BLOCKS for _, block in blocks):
             return None

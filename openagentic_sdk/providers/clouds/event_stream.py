@@ -1,7 +1,7 @@
 """AWS's binary event streams: bytes in, events out (`application/vnd.amazon.eventstream`).
 
-A message is: total length, length of its headers, CRC-32 of those eight bytes, headers, payload, CRC-32 of everything
-before it; numbers are big-endian. Every checksum is verified: a damaged message is an error, never a shorter answer.
+A message consists of: total length, length of the headers, CRC-32 of those eight bytes, headers, payload, CRC-32 of
+everything before; numbers are big-endian. Every checksum is verified: a damaged message is an error, never a shorter answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _STATUS = {
 
 
 class EventStreamDecoder:
-    """A decoder of chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream."""
+    """A decoder of chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream.
+
+    `is_plain` is true for Converse, whose messages are JSON; those of InvokeModel contain events in base64.
+    """
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self._rest = bytearray()
@@ -46,9 +49,9 @@ class EventStreamDecoder:
         events = []
         while len(self._rest) >= _PRELUDE.size:
             total, header_bytes, crc = _PRELUDE.unpack_from(self._rest)
-            # Check the head first: with a damaged length, this would wait for bytes that never come.
+            # Check the prelude first: with a damaged length, this would wait for bytes that never come.
             if crc != crc32(self._rest[:8]) or not _OVERHEAD + header_bytes <= total <= MAX_EVENT_BYTES:
-                raise ProviderResponseError("the endpoint's event stream is damaged: a message's head is not valid")
+                raise ProviderResponseError("the endpoint's event stream is damaged: a message's prelude is invalid")
             if len(self._rest) < total:
                 break
             message = bytes(self._rest[:total])

@@ -54,7 +54,7 @@ _LEVELS = ("minimal", "low", "medium", "high")
 
 
 class GeminiProvider(EndpointProvider):
-    """Gemini's own API. The key is that of the call, else `api_key`, else GEMINI_API_KEY.
+    """A provider for Gemini's own API. The key is that of the call, else `api_key`, else GEMINI_API_KEY.
 
     `thinking` is the API's own `thinkingConfig`; it takes precedence over `RequestSettings.reasoning_effort`.
     """
@@ -268,7 +268,7 @@ class GeminiReading(Reading):
             self._pieces = None
 
     def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
-        """The parts verbatim, if they include a signature or anything else that must be sent back."""
+        """The parts verbatim, with the ids of their calls; None if they are only text and calls without signatures."""
         if all(part.keys() <= _PLAIN_FIELDS for part in self._parts):
             return None
         ids = iter(call_ids)
@@ -285,7 +285,7 @@ def _contents(
     """The parts of the system prompt, and the turns.
 
     The results of an answer's calls have their own turn: Vertex refuses results beside text. Without `media_in_results`,
-    any parts of a result that are not text are in the turn after it.
+    the parts of results that are not text go into the turn after them.
     """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []

@@ -38,7 +38,7 @@ class CallInPieces:
             del self.call["willContinue"]
 
     def _place(self, piece: Mapping[str, Any]) -> bool:
-        """Put the piece at its path; return whether it has a valid one."""
+        """Put the piece at its path; return whether it fits there."""
         path = as_text(piece.get("jsonPath"))
         kinds = [key for key in ("stringValue", "numberValue", "boolValue", "nullValue") if key in piece]
         if _PATH.fullmatch(path) is None or len(kinds) > 1:
@@ -55,7 +55,7 @@ class CallInPieces:
 
 
 def _put(holder: Any, steps: list[str | int], value: Any, *, appends: bool) -> bool:
-    """Put the value at its path, in which an index may be at most the next one; return whether the path fits."""
+    """Put the value at its path, in which an index may exceed its list by one; return whether the path fits."""
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(step, str):
             fits, there = isinstance(holder, dict), as_mapping(holder).get(step)

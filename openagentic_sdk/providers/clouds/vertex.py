@@ -83,7 +83,7 @@ class VertexGeminiProvider(GeminiProvider):
 
 
 def vertex_place(project: str | None, region: str | None) -> tuple[str, str]:
-    """The path of a project in a region, and the base URL that serves it."""
+    """The path of a project in a region, and the base URL that serves it. Raises `OptionsError` for an invalid name."""
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT") or ""
     region = region or os.environ.get("GOOGLE_CLOUD_LOCATION") or ""
     # Both become part of the address: a project such as `x/../y`, or a region with a dot, would send the token elsewhere.

@@ -1,4 +1,4 @@
-"""Write a tool's parameters in the form that one vendor accepts; constraints that get lost are described in words.
+"""Write a tool's parameters in the form that one vendor accepts; constraints that it cannot express are put into words.
 
 Whatever a vendor's model may send back is either valid input for the tool or is refused with an explanation when it is
 checked: the tool itself, its checks and the log keep the original schema.
@@ -54,7 +54,7 @@ _remembered: dict[tuple[str, int], tuple[Mapping[str, Any], AcceptedParameters]]
 
 
 def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
-    """The parameters in the vendor's form, cached for as long as they are the same object.
+    """The parameters in the vendor's form; cached by identity, so `parameters` must not be changed afterwards.
 
     Raises `OptionsError` for parameters of more than `MAX_VALUES` values or `MAX_NESTING` levels.
     """
@@ -110,7 +110,7 @@ class _ParametersWriter:
         )
 
     def _definitions(self, key: str, schemas: Any) -> dict[str, Any]:
-        """The schemas that plain references point to."""
+        """The named schemas that plain references can point to, in the vendor's form."""
         return {
             name: self._write(part, (f"#/{key}/{name}",), 1)
             for name, part in (schemas.items() if isinstance(schemas, Mapping) else ())
@@ -172,7 +172,10 @@ class _ParametersWriter:
     def _resolved(
         self, schema: dict[str, Any], reference: str, stack: tuple[str, ...], depth: int, notes: list[str]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The schema with its reference replaced by the target, and the references followed."""
+        """The schema with its reference replaced by the target, and the references followed.
+
+        A missing target leaves the other keywords; a cycle, or a reference beyond the limits, becomes a note.
+        """
         siblings = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
         target = self._references.find(reference)
         if not isinstance(target, Mapping):

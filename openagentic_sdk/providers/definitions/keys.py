@@ -86,7 +86,7 @@ class KeyNames:
             return arguments
         try:
             result: Mapping[str, Any] = read(arguments, [self.schema])
-        # Arguments are the model's, of any depth: names at a depth that no tool has stay as they are.
+        # The model may nest arguments more deeply than this recursion can follow; such names are left as they are.
         except RecursionError:
             return arguments
         return result

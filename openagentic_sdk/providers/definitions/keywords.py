@@ -62,7 +62,7 @@ def is_about(keyword: str, kind: str) -> bool:
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema for two that both apply; keywords that cannot be combined are those of the second."""
+    """One schema for two that both apply; keywords that cannot be combined are taken from the second."""
     result = dict(one)
     for key, value in other.items():
         own = result.get(key)

@@ -1,4 +1,4 @@
-"""Rewrite a root without unions, conditions and references: as one object with the properties of all alternatives."""
+"""Rewrite a schema's root without unions, conditions and references, as one object with every alternative's properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_FORMS_CHARS = 600
 
 @mutable
 class RootForm:
-    """A root that is one object: its keywords, and the properties that all of its alternatives require."""
+    """A schema as one object: its properties, the required ones, its other keywords, and whether it permits objects."""
 
     properties: dict[str, Any]
     required: dict[str, None]
@@ -32,9 +32,9 @@ class RootForm:
 
 
 class RootWriter:
-    """A writer of the form of one root, from at most `limit` schemas.
+    """A writer that reduces one root to a `RootForm`, reading at most `limit` schemas.
 
-    Constraints that the form cannot express are added to `notes`, with the property names of `sent`.
+    Constraints that the form cannot express are added to `notes`, with the property names in `sent_names`.
     """
 
     def __init__(

@@ -22,14 +22,14 @@ Notes = list[str]
 
 @frozen
 class SpellingRule:
-    """One rule; `concerns` returns whether a vendor needs it."""
+    """One rule: `concerns` returns whether a vendor needs it, `apply` changes a schema in place and adds notes."""
 
     concerns: Callable[[VendorRules], bool]
     apply: Callable[[SchemaDict, VendorRules, Notes], None]
 
 
 def respell(vendor: str, schema: SchemaDict, notes: Notes) -> None:
-    """Apply the rules that a vendor needs."""
+    """Apply the rules that a vendor needs to a schema, in place."""
     rules = rules_of(vendor)
     for rule in _rules_for(vendor):
         rule.apply(schema, rules, notes)
@@ -92,8 +92,7 @@ def _spell_places(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
             schema["items"] = rest
 
 
-# --- keywords that a vendor does not support
-# ---------------------------------------------------------------------------------
+# --- keywords that a vendor does not support -----------------------------------------------------------------------------
 
 
 def _spell_one_of(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:

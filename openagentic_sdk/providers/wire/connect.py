@@ -102,7 +102,7 @@ class Line:
 
 
 def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | None:
-    """Find the proxy for a URL, or None: from `proxies`, else from HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
+    """Find the proxy for a URL, or None: in `proxies`, else in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
     if proxies is not None:
         return proxies.get(parts.scheme)
     variables = getproxies()
@@ -278,7 +278,7 @@ def _read_proxy(proxy: str) -> SplitResult:
 
 
 def proxy_authorization(proxy: str) -> dict[str, str]:
-    """The headers with the user name and password in a proxy's URL."""
+    """The headers with the user name and password in a proxy's URL; empty if it contains none."""
     parts = _read_proxy(proxy)
     if parts.username is None:
         return {}
@@ -288,7 +288,7 @@ def proxy_authorization(proxy: str) -> dict[str, str]:
 
 @cache
 def shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLContext:
-    """The context with the system's certificates, created once because that takes 40 ms.
+    """The TLS context with the system's certificates, created once because that takes 40 ms.
 
     `environment` (SSL_CERT_FILE and SSL_CERT_DIR) is the cache key, so that a change to it takes effect.
     """
@@ -296,7 +296,7 @@ def shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLCon
 
 
 def shown_url(url: str) -> str:
-    """The URL without parts that may be secret: user, password, query, fragment."""
+    """The first 200 characters of a URL, without the parts that may be secret: user, password, query, fragment."""
     bare = re.sub(r"[?#].*", "", url, flags=re.S)
     return re.sub(r"(://)[^/]*@", r"\1", bare)[:200]
 

@@ -47,8 +47,8 @@ _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 class HttpTransport:
     """A transport of requests to any number of hosts over shared, persistent connections, from any loops and threads.
 
-    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY. `ssl_context`
-    defaults to a shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    `ssl_context` defaults to a shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
     `max_body_bytes` limits the uncompressed size of one answer.
     """
 
@@ -110,7 +110,7 @@ class HttpTransport:
             await answer.aclose()
             url = followed
         raise ProviderResponseError(
-            f"{shortened(shown_url(url), _MAX_SHOWN_CHARS)} redirects in a loop: check base_url"
+            f"{shortened(shown_url(url), _MAX_SHOWN_CHARS)} redirects too often: check base_url"
         )
 
     def find_target(self, parts: SplitResult) -> Target:
@@ -138,7 +138,7 @@ class _HttpRequest:
 
 
 class HttpAnswer:
-    """One answer: its status and headers, and its body as it arrives. Close it, even after its end."""
+    """One HTTP answer: its status and headers, and its body as it arrives. Close it, even after its end."""
 
     def __init__(self, transport: HttpTransport, request: _HttpRequest) -> None:
         self.status = 0
@@ -159,7 +159,7 @@ class HttpAnswer:
         self.status, self.headers = head
 
     async def read(self) -> list[bytes]:
-        """Return the chunks of the body since the last call, at least one; an empty list at its end."""
+        """Wait for chunks of the body; return all that have arrived, or an empty list at its end."""
         assert self._feed is not None, "call start() first"
         chunks, self._waiting = self._waiting or await self._feed.take(), []
         self._feed.mark_taken(sum(map(len, chunks)))
@@ -175,7 +175,7 @@ class HttpAnswer:
         return bytes(body)
 
     async def aclose(self) -> None:
-        """Free the connection at once, or keep it if the body was read to its end; no thread remains."""
+        """Close the connection, or keep it for reuse if the body was read to its end; wait for the thread to end."""
         self._watch.stop()
         if self._feed is not None:
             await self._feed.aclose()
@@ -193,8 +193,8 @@ class _NotSent(ConnectionResetError):
 class _Response(HTTPResponse):
     """http.client's response, corrected: the original mistakes any 1xx answer except 100 for the final one.
 
-    103 Early Hints precede the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers;
-    we read 100.
+    103 Early Hints precede the answer (RFC 8297). RFC 9110, section 15.2, allows any number of interim answers; at most
+    100 are read.
     """
 
     def _read_status(self) -> tuple[str, int, str]:
@@ -354,7 +354,7 @@ class _Pool:
         self.idle_connections: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
-        """Remove and return a connection that appears to be alive; None if none exists."""
+        """Remove and return a connection that appears to be alive, or None if there is none."""
         while True:
             with self._lock:
                 waiting = self.idle_connections.get(target)

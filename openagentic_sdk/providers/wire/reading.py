@@ -100,7 +100,7 @@ class Reading(ABC):
         return rest, output
 
     def check_answered(self, beginning: str = "") -> None:
-        """Raise `ProviderResponseError` if the endpoint sent nothing, or only text that starts with `beginning`."""
+        """Raise `ProviderResponseError` if the endpoint sent no events and no JSON; `beginning` is the text that it sent."""
         if not self._count:
             excerpt = f"; it sent {beginning!r}" if beginning else ""
             raise ProviderResponseError(

@@ -1,7 +1,7 @@
 """Carry items from blocking code in a thread to one consumer on an event loop, many at a time.
 
 One wake-up of the loop delivers all waiting items, which makes a thread per stream cheap. The thread waits if the consumer
-is slow, ends if the consumer stops, and is joined: no thread outlives its stream.
+is slow, ends if the consumer stops, and is joined: no thread outlives its stream, unless a DNS lookup blocks it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class ThreadFeed:
     # --- in the thread -----------------------------------------------------------------------------------------------
 
     def put(self, item: Any, size: int = 1) -> None:
-        """Hand over an item; wait while more than `MAX_WAITING_BYTES` are waiting. Raises `FeedStopped`."""
+        """Hand over an item of `size` bytes, then wait while more than `MAX_WAITING_BYTES` are not yet taken.
+
+        Raises `FeedStopped` if the consumer is gone.
+        """
         self._items.append(item)
         self._bytes_put += size
         # One wake-up for all items until the loop has looked: `call_soon_threadsafe` writes to a socket each time.
@@ -95,7 +98,7 @@ class ThreadFeed:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     async def take(self) -> list[Any]:
-        """Return all waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
+        """Wait for items and return all of them; an empty list at the end. Raises the work's error after its items."""
         if self._items:
             await asyncio.sleep(0)  # or a thread that is always faster would keep the loop from doing anything else
         while True:
@@ -115,11 +118,11 @@ class ThreadFeed:
 
     @property
     def has_waiting_items(self) -> bool:
-        """Whether the consumer, not the thread, is the slower one."""
+        """Whether items wait for the consumer, which is then slower than the thread."""
         return bool(self._items)
 
     def mark_taken(self, size: int) -> None:
-        """Mark `size` of the items as consumed."""
+        """Count `size` bytes of the items as consumed, so that the thread may put more."""
         self._bytes_taken += size
         if not self._room.is_set():
             self._room.set()
@@ -131,7 +134,7 @@ class ThreadFeed:
             self._stop()
 
     async def aclose(self) -> None:
-        """Stop the thread and wait until it has ended, despite any number of cancellations."""
+        """Stop the thread and wait for its end, at most `JOIN_TIMEOUT_S`; a cancellation is raised only after that."""
         self._stop()
         deadline = self._loop.time() + JOIN_TIMEOUT_S
         cancelled = False

@@ -49,7 +49,7 @@ class HostedProvider(Protocol):
 
 @runtime_checkable
 class SelectiveProvider(Protocol):
-    """A provider whose protocol supports only these kinds of parts besides text: `image`, `file`, `audio`."""
+    """A provider that declares the kinds of parts besides text (`image`, `file`, `audio`) that its protocol supports."""
 
     @property
     def inputs(self) -> tuple[str, ...]: ...

@@ -42,7 +42,9 @@ async def complete(
     completing = cast(CompletingProvider, provider)
     reply = completing.complete(model=model, messages=messages, tools=tools, api_key=api_key)
     if not isinstance(reply, Awaitable):
-        raise ProviderResponseError(f"complete of provider {provider.name!r} must be declared with async def")
+        raise ProviderResponseError(
+            f"the method complete of provider {provider.name!r} must be declared with async def"
+        )
     return read_output(await reply)
 
 
@@ -59,8 +61,8 @@ async def ask(
         if isinstance(stream, Coroutine):
             stream.close()  # it was never started
         raise ProviderResponseError(
-            f"stream of provider {provider.name!r} must be an async generator (async def with yield), but it returned a "
-            f"{type(stream).__name__}"
+            f"the method stream of provider {provider.name!r} must be an async generator (async def with yield), but it "
+            f"returned a {type(stream).__name__}"
         )
     try:
         async for item in stream:
@@ -108,7 +110,7 @@ class Pieces:
 
 
 async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
-    """Return the whole answer of a stream. Raises `ProviderResponseError` if it has no end."""
+    """Return the whole answer of a stream. Raises `ProviderResponseError` if the stream ends without `Done`."""
     pieces = Pieces()
     async with aclosing(events):
         async for event in events:

@@ -46,10 +46,10 @@ NEXT = {
 
 
 class CircuitBreaker:
-    """The health of one endpoint, as its callers observe it. Thread-safe.
+    """A circuit breaker for one endpoint, driven by the outcomes that its callers report. Thread-safe.
 
-    `limit` failures in a row open it (5, the default of most libraries), for `cooldown_s` seconds or as long as the
-    endpoint asks. `now` is a monotonic time in seconds.
+    `limit` failures in a row open it (5, the default of most libraries) for `cooldown_s` seconds, or longer if the endpoint
+    asks for more. `now` is a monotonic time in seconds.
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
@@ -65,7 +65,7 @@ class CircuitBreaker:
         self._is_trying = False
 
     def admit(self, now: float) -> None:
-        """Admit a call, or raise `CircuitOpenError`. It must end with `succeed`, `fail` or `abandon`."""
+        """Admit a call, or raise `CircuitOpenError`. An admitted call must end with `succeed`, `fail` or `abandon`."""
         with self._lock:
             if self.state is State.OPEN and now >= self._open_until:
                 self._move("cooled down")

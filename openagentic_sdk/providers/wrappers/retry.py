@@ -1,6 +1,6 @@
-"""Retry if that can help: exponential back-off with full jitter around any provider.
+"""Retry if that can help: exponential back-off with jitter around any provider.
 
-Retries never exceed the policy's total time, and the endpoint's own delay takes precedence over the computed one. Each
+No retry begins after the policy's total time, and the endpoint's own delay takes precedence over the computed one. Each
 retry is an event, so it is in the log and on the screen. A retry in the middle of an answer is marked as such: the part
 already shown is void, and the answer is shown again from its start.
 """
@@ -39,11 +39,11 @@ _JITTERED = Backoff(1.0, 1.0, jitter=0.25)
 class RetryPolicy:
     """The number of retries and their delays.
 
-    `max_retries` 0 never retries (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here). Delay n
-    is drawn from up to `base_s * 2**n` seconds, at most `cap_s`. If an endpoint asks for more than `max_retry_after_s`
-    seconds, there is no retry (120 s, as in the SDKs); if it asks for 0, the computed delay applies. `total_s` limits all
-    attempts and delays of one call together. `mid_answer` also retries after part of the answer was shown. Raises
-    `OptionsError` for an invalid field.
+    `max_retries` 0 never retries (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here). The
+    delays are `base_s` seconds, then twice as long each time, at most `cap_s`, each shortened at random by up to a quarter.
+    If an endpoint asks for more than `max_retry_after_s` seconds, there is no retry (120 s, as in the SDKs); if it asks for
+    0, the computed delay applies. No retry begins more than `total_s` seconds after the call did. `mid_answer` also retries
+    after part of the answer was shown. Raises `OptionsError` for an invalid field.
     """
 
     max_retries: int = 4
@@ -61,7 +61,7 @@ class RetryPolicy:
     ) -> float | None:
         """The delay after `attempt` (1, 2 ...) failed with `error`; None means no retry.
 
-        `now` is in seconds since the epoch, for answers that name a date; `jitter` returns 0.0 to 1.0.
+        `now` is in seconds since the epoch, for answers that name a date; `jitter` returns a factor from 0.0 to 1.0.
         """
         if attempt > self.max_retries or not is_transient(error):
             return None
@@ -90,13 +90,13 @@ class RetryingProvider(AroundProvider):
         super().__init__(provider)
         self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
-        # Random, but longer each time: the formula of OpenAI's and Anthropic's SDKs.
+        # From 0.75 to 1.0, so that delays are random and still grow: the formula of OpenAI's and Anthropic's SDKs.
         self._jitter = jitter or (lambda: _JITTERED.wait_s(1))
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        """Return the whole answer of the first attempt that succeeds; nothing was shown, so any may be repeated."""
+        """Return the whole answer of the first attempt that succeeds. Nothing is shown, so `mid_answer` is not needed."""
         return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
 
     async def stream(
@@ -190,7 +190,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _reset_s(text: str, now: float) -> float | None:
-    """The seconds until a limit is reset.
+    """The seconds until a limit is reset; None if the text is none of these forms.
 
     `text` is a duration (`11.35s`, `20m52.666s`, `12ms`), seconds, epoch seconds or milliseconds, or a date.
     """

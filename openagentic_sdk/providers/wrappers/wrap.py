@@ -64,7 +64,7 @@ class AroundProvider(StreamedProvider):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The kinds of parts that the other one accepts."""
+        """The kinds of parts besides text that the wrapped provider accepts."""
         return tuple(kind for kind in MEDIA_KINDS if takes(self.provider, kind))
 
     def loads_tools(self, model: str) -> bool:
