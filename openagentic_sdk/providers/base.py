@@ -226,7 +226,7 @@ def read_stream_event(item: Any) -> StreamEvent | None:
 
 
 def read_output(item: Any) -> ModelOutput:
-    """Read an answer: a `ModelOutput`, or a dict or object with its names. Raises `ProviderResponseError` if it is neither."""
+    """Read an answer: a `ModelOutput`, or a dict or object with its names. Raises `ProviderResponseError` for any other."""
     if isinstance(item, ModelOutput):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -240,7 +240,7 @@ def read_output(item: Any) -> ModelOutput:
 
 
 def read_tool_call(item: Any) -> ToolCall:
-    """Read a tool call: a `ToolCall`, or a dict or object with its names. Raises `ProviderResponseError` if it is neither."""
+    """Read a tool call: a `ToolCall`, or a dict or object with its names. Raises `ProviderResponseError` for any other."""
     if isinstance(item, ToolCall):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)

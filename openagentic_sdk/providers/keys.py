@@ -78,7 +78,7 @@ async def call(giver: Callable[[], Any], name: str) -> Any:
     except (OptionsError, ProviderError):
         raise
     except Exception as error:  # the callable is the user's code and may raise anything
-        raise ProviderConnectionError(f"the callable of {name} failed with {type(error).__name__}") from error
+        raise ProviderConnectionError(f"the callable for {name} failed with {type(error).__name__}") from error
 
 
 def is_host_of(hosts: tuple[str, ...], url: str) -> bool:

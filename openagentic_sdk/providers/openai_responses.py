@@ -340,7 +340,7 @@ class ResponseReading(Reading):
                 index[key] = place
 
     def _find(self, target: Mapping[str, Any]) -> int | None:
-        """Find the index of an item by its place in the output, else by its id, unless the places differ; None if unknown."""
+        """Find the index of an item: by its place in the output, else by its id, unless the places differ; else None."""
         place = self._by_place.get(target["_place"])
         by_id = self._by_id.get(target["id"]) if target.get("id") else None
         if place is not None or by_id is None:

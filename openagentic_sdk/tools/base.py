@@ -70,7 +70,7 @@ class Tool(BareTool):
         return output
 
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Run the tool to its end from plain code, with or without a running event loop in this thread.
+        """Run the tool from plain code and return its output; an event loop that runs in this thread is blocked meanwhile.
 
         Raises `ToolInputError` for input that does not fit; `run` only receives valid input.
         """
@@ -111,7 +111,7 @@ class BlockingTool(Tool):
 
     @abstractmethod
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do the work, in a thread. Long work must poll `ctx.cancelled`."""
+        """Do the work, in a thread, and return the output. Long work must poll `ctx.cancelled`."""
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)

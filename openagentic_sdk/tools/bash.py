@@ -117,7 +117,7 @@ class TriedCommand:
 
 
 class _FreeSpace:
-    """Tracks how much a trial writes by the space that its file system loses during it."""
+    """A measure of how much a trial writes: the space that its file system loses during the trial."""
 
     def __init__(self, folder: str, most_bytes: int) -> None:
         self._folder, self._most_bytes = folder, most_bytes
@@ -135,7 +135,7 @@ class _FreeSpace:
 
 
 class BashTool(BlockingTool):
-    """Run a command line with bash. Returns a dict:
+    """A tool that runs a command line with bash and returns a dict:
 
     `stdout`, `stderr`: text, each at most `max_output_bytes` bytes of UTF-8, start and end kept; `stdout_truncated`,
     `stderr_truncated`, and if truncated `stdout_file`, `stderr_file` with the complete output, or with its first 64 MiB if
@@ -229,7 +229,7 @@ class BashTool(BlockingTool):
         policy = rules.policy(ctx, command) if sandbox.confines else NOTHING_CLOSED
         roots = _roots(ctx)
         if input.get("run_in_background", False):
-            # What it writes to protected paths is set aside before the model's next request, if it has ended by then.
+            # What the shell writes to protected paths is set aside before the model's next request, if it has ended by then.
             rules.before_step = shells.settle
             return self._start_in_background(command, shells, ctx, sandbox, policy)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
@@ -305,7 +305,7 @@ class BashTool(BlockingTool):
     def try_out(
         self, input: Mapping[str, Any], ctx: ToolContext, stack: ExitStack, policy: FilePolicy, limits: TrialLimits
     ) -> TriedCommand:
-        """Run a command on a copy that is removed with `stack`; `keep` or `drop` determines its fate.
+        """Run a command on a copy of the workspace, which `stack` removes; call `keep` or `drop` before that.
 
         `policy` is the file access of a command that nobody has approved.
         """
@@ -347,13 +347,13 @@ class BashTool(BlockingTool):
         return _changes_on(tried.confinement) == tried.changes
 
     def keep(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        """Apply a trial's effects, after keeping copies of the files that they change, and return its result."""
+        """Apply a trial's effects, after keeping copies of the files that they change; return the call's output."""
         keep = functools.partial(keep_files, ctx)
         effects = tried.sandbox.settle(tried.confinement, tried.policy, tried.root, keep)
         return self._ended(tried, effects, ctx)
 
     def drop(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        """Return the result of a trial, and what it would have changed."""
+        """Discard a trial's effects; return the call's output, which lists what would have changed."""
         previewed = replace(tried.sandbox, effects="preview")
         effects = previewed.settle(tried.confinement, tried.policy, tried.root, lambda paths: None)
         return self._ended(tried, effects if tried.changes else None, ctx)
@@ -480,7 +480,10 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 
 @functools.cache
 def has_utf8_locale() -> bool:
-    """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
+    """Whether bash supports C.UTF-8 here; in another locale, it could read a command differently from the permission gate.
+
+    Raises `ToolError` if bash cannot be started.
+    """
     # The length of an e with an acute accent, two bytes in UTF-8: 1 if bash counts characters.
     counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", os.fsdecode("\u00e9".encode())]
     try:
@@ -522,7 +525,10 @@ def _roots(ctx: ToolContext) -> list[str]:
 
 
 def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
-    """The folder in which the next command starts: where the last one ended, or the session's folder if that is gone."""
+    """The folder in which the next command starts: where the last one ended, or the session's folder if that is gone.
+
+    Raises `ToolError` if neither exists.
+    """
     last_folder = folder.kept()
     if last_folder is not None:
         return last_folder

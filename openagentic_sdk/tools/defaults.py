@@ -30,10 +30,10 @@ def default_tools(
     library: SkillLibrary | None = None,
     bash: BashTool | None = None,
 ) -> ToolRegistry:
-    """All built-in tools.
+    """Return a new registry with the default tools.
 
-    `agents` maps names to their purposes; without any, there is no Task tool. `library` is the library of the skill tools
-    (default: the one that the run has read), `bash` a shell tool with settings that differ from the defaults.
+    `agents` maps names to their purposes; without any, Task and TaskOutput are missing. `library` is the library of the
+    skill tools (default: the one that the run has read), `bash` a shell tool with settings that differ from the defaults.
     """
     registry = ToolRegistry(
         [

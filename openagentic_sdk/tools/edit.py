@@ -58,8 +58,9 @@ class _Replacement:
 
 
 class EditTool(Tool):
-    """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` are the changed lines' new positions.
+    """A tool that replaces exact text: it returns `{"file_path", "replacements", "lines", "sha256"}`.
 
+    `lines` are the new line numbers of the first 20 replacements, and `note` is added if there is something to report.
     Several `edits` apply one after the other, each to the result of the previous one, all of them or none. Raises
     `ValueError` if the text or an anchor does not occur, or occurs more often than requested; `ToolError` if the file
     changed after the model read it.
@@ -217,7 +218,7 @@ def _crlf(text: str) -> str:
 
 
 def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> list[int]:
-    """The occurrences that fit the anchors, as many as requested."""
+    """The occurrences that fit the anchors, as many as requested. Raises `ValueError` if none fit or it is ambiguous."""
     chosen_starts = [
         start
         for start in starts

@@ -14,7 +14,7 @@ from .schema import boolean, integer, object_schema, string
 
 
 class GlobTool(Tool):
-    """Find files by name: `{"root", "matches", "total", "truncated", "note"}`.
+    """A tool that finds files by name: it returns `{"root", "matches", "total", "truncated", "note"}`.
 
     `matches` are paths relative to the working directory (absolute outside it), a folder's files before its subfolders,
     each sorted by name; with `sort` "modified" the most recently changed files come first. Links to files are listed, links

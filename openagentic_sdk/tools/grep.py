@@ -16,7 +16,7 @@ from .schema import boolean, integer, object_schema, string
 
 
 class GrepTool(Tool):
-    """Search file contents.
+    """A tool that searches file contents with a regular expression.
 
     `mode` "content" returns `{"matches": [{"file_path", "line", "text", "before"?, "after"?}]}`, "files" returns
     `{"files"}`, "count" returns `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches,

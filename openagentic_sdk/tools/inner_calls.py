@@ -10,7 +10,7 @@ from ..kernel.tool import BareTool, ToolContext
 
 
 class CallsInside(Protocol):
-    """Makes calls inside one call: through the gate, the hooks and the log, like any other."""
+    """An object that makes calls inside one call; they pass the gate, the hooks and the log like any other."""
 
     def tools(self) -> Sequence[BareTool]:
         """The tools that may be called."""
@@ -24,8 +24,8 @@ class CallsInside(Protocol):
 
 
 class InnerCalls:
-    """A service: lets a tool call other tools."""
+    """A service that lets a tool call other tools."""
 
     def inside(self, ctx: ToolContext) -> CallsInside:
-        """An object that makes calls inside this call."""
+        """Return an object that makes calls inside this call."""
         raise NotImplementedError

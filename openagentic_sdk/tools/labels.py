@@ -17,7 +17,7 @@ Source = _SourceName | Callable[[Mapping[str, Any], Any], str | None]
 
 @frozen
 class ToolLabels:
-    """The origin of results, who may learn them, and which arguments determine the target of a call.
+    """A tool's labels: the origin of its results, who may learn them, and which arguments determine a call's target.
 
     source          "trusted" for results that only the user or their own systems write, "untrusted" for all others, "files"
                     for results as trusted as the files that the call names, "derived" for results made from what the session
@@ -27,7 +27,7 @@ class ToolLabels:
     secret          who may learn the result: anyone the user chooses (False), only the user (True), or the named readers, as
                     they appear in control arguments (an address, a channel)
     control         names of the arguments that determine the target of the call: a recipient, an amount, a URL, a path, a
-                    command; None is all of them. An argument not named by the tool's schema is one, too
+                    command; None means all arguments. An argument that the tool's schema does not name also counts
     sink            whether something leaves the machine; None means true for each tool whose effect is not `read`
     described_by    who wrote the tool's name, description and schema, if not the author of the program: once the model
                     receives the tool, the session has read untrusted text

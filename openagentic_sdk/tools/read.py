@@ -1,6 +1,7 @@
 """The Read tool: a window of a text file with line numbers, an image or PDF as data, a notebook as cells.
 
-A file is processed in pieces and never held as a whole, except images, PDFs and notebooks up to their limits.
+A file is processed in pieces and never held as a whole, except images, PDFs and notebooks, up to their limits. A stored
+output (`blob:`) is loaded as a whole.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ class _Scan:
 
 
 class ReadTool(Tool):
-    """Read a file.
+    """A tool that reads a file.
 
-    For a text file, returns `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`;
+    For a text file, it returns `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`;
     `content` has line numbers and, as JSON, at most `max_output_chars`; `note` states what was omitted and how to continue.
-    `total_lines` is `None` if a file of more than `MAX_SCAN_BYTES` was read only as far as needed. For an image, returns
+    `total_lines` is None if a file of more than `MAX_SCAN_BYTES` was read only as far as needed. For an image, it returns
     `{"type": "image", "media_type", "data", ...}`, for a PDF the same with the type `file`, for a notebook its cells as
     text. Folders, devices and other binary files are refused.
     """

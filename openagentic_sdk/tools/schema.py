@@ -1,4 +1,4 @@
-"""Write a tool's JSON schema concisely; `schemas` checks arguments against it."""
+"""Write a tool's JSON schema concisely; `ground.schemas` checks arguments against it."""
 
 from __future__ import annotations
 

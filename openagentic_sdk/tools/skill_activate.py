@@ -24,7 +24,7 @@ from .skill_load import refuse_user_only
 
 
 class SkillRuns:
-    """A service: runs the commands in skills' texts, and skills that need a subagent."""
+    """A service that runs the commands in skills' texts, and skills that need a subagent."""
 
     async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
         """Run the commands in a skill's text; return the text with their output. Raises `ToolError`."""
@@ -36,11 +36,11 @@ class SkillRuns:
 
 
 class SkillActivateTool(SkillTool):
-    """Activate a skill: `{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
+    """A tool that activates a skill: `{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
     A skill with `context: fork` is carried out by a subagent instead, and is active only there: then the answer is that of
     `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
-    records nothing.
+    records nothing. The name of a custom command returns `{"command", "instructions"}` and activates nothing.
     """
 
     name = "SkillActivate"
@@ -105,7 +105,7 @@ def active_names(events: list[Event]) -> list[str]:
 
 
 class SkillDeactivateTool(Tool):
-    """Deactivate a skill: `{"name"}` -> `{"active": [names, in order of activation]}`.
+    """A tool that deactivates a skill: `{"name"}` -> `{"active": [names, in order of activation]}`.
 
     Raises `SkillNotFoundError` for a skill that is not active.
     """

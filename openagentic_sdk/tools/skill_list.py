@@ -26,8 +26,8 @@ def _absolute(path: str, ctx: ToolContext) -> str:
 
 
 class SkillTool(Tool):
-    """A tool that uses skills: those of its own `library`, otherwise those that the run has read, otherwise those of a
-    project alone.
+    """A tool that uses skills: those of its own `library`, otherwise those that the run has read, otherwise those that an
+    empty library finds in a project.
     """
 
     def __init__(self, library: SkillLibrary | None = None) -> None:
@@ -39,7 +39,7 @@ class SkillTool(Tool):
         return self._own or ctx.services.find(SkillLibrary) or self._alone
 
     async def find_index(self, input: Mapping[str, Any], ctx: ToolContext) -> SkillIndex:
-        """The index of the project that a call refers to: the one it names, otherwise the session's, otherwise the working
+        """Find the index of a call's project: the one that it names, otherwise the session's, otherwise the working
         directory.
 
         Raises `ToolError` if the call names a project that the permission gate does not allow.
@@ -54,14 +54,17 @@ class SkillTool(Tool):
 
 
 def one_skill_schema(other: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a tool for one skill: its name, the properties in `other`, and the project."""
+    """The input schema of a tool for one skill: the skill's name, the properties in `other`, and the project."""
     name = string("The skill's name as SkillList shows it.")
     properties = {"name": name, **other, "project_dir": _PROJECT_DIR}
     return object_schema(properties, required=["name"], additionalProperties=False)
 
 
 class SkillListTool(SkillTool):
-    """List the skills: `{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
+    """A tool that lists the skills that a model may start, sorted by name.
+
+    `{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`.
+    """
 
     name = "SkillList"
     labels = OWN_SESSION

@@ -20,10 +20,10 @@ MAX_LISTED_RESOURCES = 50
 
 
 class SkillLoadTool(SkillTool):
-    """Read a skill: `{"name", "path"?, "project_dir"?}` -> `{"name", "summary", "checklist", "content", "path"}`.
+    """A tool that reads a skill: it returns `{"name", "summary", "checklist", "content", "path"}`.
 
-    With `path`, the answer is one resource file: `{"name", "path", "content"}`. Raises `SkillNotFoundError` for an unknown
-    name.
+    `resources` are added if the skill has other files. With `path`, the answer is one of these: `{"name", "path",
+    "content"}`. Raises `SkillNotFoundError` for an unknown name, and `ToolError` for a skill that only people may start.
     """
 
     name = "SkillLoad"

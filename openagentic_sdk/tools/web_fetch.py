@@ -2,7 +2,7 @@
 
 The connection goes to the address that was checked: a host is looked up once, every address must be allowed, and the socket
 connects to exactly one of them, with the name only in `Host` and in the TLS handshake. Each redirect is checked again; one
-to another host is reported to the model and not followed, so a permission to fetch applies to one host.
+to another host or port is reported to the model and not followed, so a permission to fetch applies to one host.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _HEADERS = {
 
 
 class WebFetchTool(FetchingTool):
-    """Fetch a page from the web. Returns a dict:
+    """A tool that fetches a page from the web and returns a dict:
 
     `url` (after redirects on the same host), `status`, `content_type`, `title`, `text` (Markdown for HTML unless `format`
-    is `raw`), `truncated` and with it `next_offset`, `charset`, `notes`; `redirect_url` if the page redirects to another
-    host.
+    is `raw`), `truncated`, `next_offset` if there is more text, `charset`, `notes`; `redirect_url` for a redirect that was
+    not followed, because it leads to another host or port.
 
     `allow_private_networks` permits private, loopback and carrier-grade networks; link-local, metadata, multicast and
     reserved addresses remain forbidden. `resolver(host)` returns addresses. `transport(url, headers)` returns `(status,
@@ -98,6 +98,7 @@ class WebFetchTool(FetchingTool):
                 return self._result(url, answer, input, ctx.services.get(Secrets).redact)
             target = self._parse(urljoin(url.url, location))
             if not _may_follow(url, target):
+                # A forbidden address must be refused, not suggested to the model.
                 self._checked_addresses(target)
                 text = (
                     f"{url.url} redirects to {target.url}, which was not followed: "

@@ -29,10 +29,10 @@ _DOMAINS: Mapping[str, Any] = {"items": {"type": "string"}, "maxItems": 50}
 
 
 class WebSearchTool(FetchingTool):
-    """Search the web: `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
+    """A tool that searches the web: it returns `{"query", "results": [{"title", "url", "content", "source"}]}`.
 
-    `transport(url, headers, payload)` returns the service's answer as a dict. If `api_key` is None, the variable
-    `TAVILY_API_KEY` is read at each call.
+    All values are strings; there are at most `max_results`. `transport(url, headers, payload)` returns the service's answer
+    as a dict. If `api_key` is None, the variable `TAVILY_API_KEY` is read at each call.
     """
 
     name = "WebSearch"

@@ -30,8 +30,9 @@ from .schema import boolean, object_schema, string
 
 
 class WriteTool(Tool):
-    """Create a file, or replace one if `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
+    """A tool that creates a file, or replaces one if `overwrite` is set.
 
+    It returns `{"file_path", "bytes_written", "created", "sha256"}`, and `note` if there is something to report.
     Raises `FileExistsError` if the file exists and `overwrite` is not set, and `ToolError` if the file changed after the
     model read or wrote it.
     """

@@ -503,7 +503,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertIn("401", why)
         self.assertNotIn("secret", why)
         why = await self.failure(self.serve(Script(MODERN)), token=lambda: next(tokens))
-        self.assertIn("the callable of token failed with RuntimeError", why)
+        self.assertIn("the callable for token failed with RuntimeError", why)
 
     async def test_the_login_receives_every_refusal_and_decides_whether_to_retry(self) -> None:
         class Login:

@@ -72,6 +72,7 @@ class FallbackProvider(AroundProvider):
                 events = ask(provider, model=one.model, messages=messages, tools=tools, api_key=key)
                 async with aclosing(events):
                     async for event in events:
+                        # A `Retrying` voids what its attempt has shown.
                         has_shown = is_shown(event) or (has_shown and not isinstance(event, Retrying))
                         done = done or isinstance(event, Done)
                         yield event

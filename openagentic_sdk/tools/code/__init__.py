@@ -1,6 +1,6 @@
 """The tool `Code`: Python written by the model, run in a sandbox, that calls the other tools as functions.
 
-This room is imported only if the tool is used.
+This package is imported only if the tool is used.
 """
 
 from .place import CodeLimits as CodeLimits

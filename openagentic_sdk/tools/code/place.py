@@ -50,7 +50,10 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """Yield the command that runs `source` in a sandbox, removed after the block. Raises `ToolError` if none exists."""
+    """Provide a sandbox during the block; yield the command that runs `source` in it.
+
+    Raises `ToolError` if this machine supports no sandbox.
+    """
     with scratch_folder("openagentic-code-") as scratch:
         # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()

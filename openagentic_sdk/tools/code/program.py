@@ -42,7 +42,10 @@ CallTool = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 
 @mutable
 class Ended:
-    """The outcome of code: its exit code, its output, its number of calls, and why it was ended, if it was."""
+    """The outcome of code: its exit code, its output and the output's size before any cut, the number of its calls.
+
+    `reason` states why the code was ended, and is empty if it ended by itself.
+    """
 
     exit_code: int = 0
     output: bytes = b""
@@ -73,7 +76,7 @@ def _framed(value: Any) -> bytes:
 
 
 class _CodeProgram:
-    """One process and its calls. `stop` ends it from outside, for a reason that the model receives."""
+    """One process and its calls: `start` it, `watch` it until it is over, and `end` it in any case."""
 
     def __init__(self, call: CallTool, limits: CodeLimits) -> None:
         self.ended = Ended()
@@ -314,7 +317,7 @@ def _read_call(body: bytes, used_numbers: set[int]) -> tuple[int, str, Mapping[s
     number, tool, input = frame["id"], frame["tool"], frame["input"]
     # `True` is an int for `isinstance`, and equals 1.
     if type(number) is not int or number in used_numbers or number < 0 or number > sys.maxsize:
-        raise ToolError("the number of a call is in use, or is invalid")
+        raise ToolError("the call's number was used before, or is invalid")
     if not isinstance(tool, str) or len(tool) > MAX_NAME_CHARS or not isinstance(input, dict):
         raise ToolError("a call has no name, or no arguments")
     used_numbers.add(number)

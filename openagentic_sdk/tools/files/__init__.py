@@ -1,1 +1,1 @@
-"""Files for tools: path resolution, opening without races, and text as a model reads it."""
+"""Files for tools: permitted paths, encodings, and text in the form that a model reads."""

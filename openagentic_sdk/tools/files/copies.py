@@ -8,7 +8,7 @@ from ...kernel.tool import ToolContext
 
 
 class FileCopies:
-    """A service: keeps copies of files before a call changes them, so that the change can be undone."""
+    """A service that keeps copies of files before a call changes them, so that the change can be undone."""
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
         """Keep copies of the files at these resolved paths. Call it in a thread. Raises `StorageError`."""

@@ -14,7 +14,7 @@ HEAD_BYTES = 8_192
 
 @frozen
 class Encoding:
-    """A codec's name, the byte order mark before the text, and a sentence if a reader should know about it."""
+    """A codec's name, the byte order mark before the text, and a note for the reader, empty for plain UTF-8."""
 
     codec: str
     bom: bytes = b""

@@ -105,7 +105,7 @@ class Search:
 
 
 async def permitted_search(input: Mapping[str, Any], ctx: ToolContext) -> Search:
-    """The search that a call requests. Raises `ToolError` if the call may not access its root."""
+    """Return the search that a call requests. Raises `ToolError` if the call may not access the root of the search."""
     root = await permitted_path(input.get("root") or ".", ctx, write=False)
     return Search(root, input, ctx, ctx.services.get(PathRules).read_filter())
 
@@ -134,8 +134,8 @@ _ADVICE = {
 
 @contextmanager
 def plain_path_errors(path: ResolvedPath, cwd: str) -> Iterator[None]:
-    """Replace the message of a system error that the block raises by a sentence for the model: the path, what is wrong, and
-    what to do. The type of the error stays the same.
+    """Replace the message of a system error that the block raises with a sentence for the model: the path, what is wrong,
+    and what to do. The type of the error stays the same.
     """
     try:
         yield
@@ -178,13 +178,16 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
 
 
 def observed_digest(path: ResolvedPath, ctx: ToolContext) -> str | None:
-    """The digest of the file as the model last read or wrote it; None if it did neither."""
+    """The digest of the file as the model last read or wrote it; None if the model did neither."""
     fold = ctx.services.find(ObservedFilesFold)
     return None if fold is None else fold.digests.get(path.real)
 
 
 def refuse_if_stale(path: ResolvedPath, sha256: str | None, ctx: ToolContext) -> None:
-    """Raise `ToolError` if the file differs from what the model has seen; `sha256` is its current digest."""
+    """Raise `ToolError` if the file differs from what the model has seen of it, if anything.
+
+    `sha256` is the file's current digest, None if it does not exist.
+    """
     digest = observed_digest(path, ctx)
     if digest is None or digest == sha256:
         return

@@ -37,7 +37,7 @@ def find_files(search: Search, max_matches: int) -> dict[str, Any]:
 
 
 def _matches(search: Search, *, keep: int | None) -> tuple[list[str], int]:
-    """The first matches, at least `keep` of them if there are as many (None: all), and their total number."""
+    """The first matches, at least `keep` if there are as many, or all if it is None; and the total number of matches."""
     pattern = _relative_pattern(search.input["pattern"], search.root)
     matches: list[str] = []
     total = 0

@@ -224,6 +224,7 @@ def line_spans(data: AnyStr, query: Query) -> Iterator[LineSpan]:
             yield from _spans_line_by_line(data, query, pos)
             return
         span = find(pos)
+        # After the last line end there is no further line, so an empty match there does not count.
         if span is None or (span[0] >= size and data[-1:] == newline):
             return
         start = data.rfind(newline, pos, span[0]) + 1 or pos
@@ -343,8 +344,7 @@ def _text(data: bytes | str) -> str:
 
 
 def serve() -> None:
-    """Run as a worker: read a line with the query, then lists of files, one per line; write an answer per line, in order.
-
+    """Run as a worker: read a line with the query, then a line for each list of files; write one line for each file.
 
     A limit on processor time ends a worker that is stuck in a pattern when its host is gone.
     """

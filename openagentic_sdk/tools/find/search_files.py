@@ -40,7 +40,7 @@ class SearchStopped(Exception):
 
 
 class FileSearch:
-    """One search. Its creator must close it."""
+    """A search of many files for one query. Its creator must close it."""
 
     def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext, clock: Clock) -> None:
         """Prepare a search; `query` holds the arguments of `search.Query`. Raises `re.error` for an invalid pattern."""
@@ -49,6 +49,7 @@ class FileSearch:
         self._clock = clock
         self._deadline = clock.monotonic() + timeout_s
         self._worker = GrepWorker(query, self._deadline, clock)
+        # For single files: the first worker answers in order, so it would first answer the batches already sent.
         self._second_worker = GrepWorker(query, self._deadline, clock)
         self._ctx = ctx
 

@@ -143,7 +143,7 @@ def _open_listed(here: _WaitingFolder) -> int:
 
 
 def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:
-    """The ignored names."""
+
     verdicts: dict[str, bool] = {}
     for ignore, outer, length in reversed(levels):  # the nearest last, because it takes precedence
         verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
@@ -168,7 +168,7 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
 
 
 def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:
-    """Read the patterns in a file; None if there is no such regular file or it is empty. git does not follow links here."""
+    """Read the patterns in a file; None if there is no such regular file or it is empty. Like git, follow no links."""
     try:
         opened = os.open(path, READ_FLAGS, dir_fd=fd)
     except OSError:

@@ -77,7 +77,7 @@ class GrepWorker:
             raise _ended() from None
 
     def receive(self, ctx: ToolContext) -> SearchAnswer:
-        """Return the next answer. Raises `OutOfTime`."""
+        """Wait for the next answer. Raises `OutOfTime`, and `ToolError` if the call is cancelled or the process ended."""
         while not self._lines:
             process = self._process
             assert process is not None and process.stdout is not None
@@ -100,6 +100,7 @@ class GrepWorker:
         return status, count, hits
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # Nothing in the environment or the workspace influences the worker: no variables, no site-packages, no folder.
         self._process = subprocess.Popen(
             [find_interpreter(), "-I", "-S", "-c", _PROGRAM, _ROOT],
             stdin=subprocess.PIPE,

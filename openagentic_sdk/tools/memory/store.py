@@ -45,7 +45,8 @@ _NAME_SIGNS = frozenset(" ._-+@,()#'")
 class Write:
     """One call that wrote an entry: its action, session, event and time.
 
-    `sources` is the outside content that the session had read by then. A person who vouched for the entry has no session.
+    `sources` is the outside content that the session had read by then. `session_id` is empty if a person vouched for the
+    entry.
     """
 
     command: str
@@ -113,7 +114,7 @@ class MemoryFolder:
                 )
 
     def put(self, entries: dict[str, Any], name: str, text: str, write: Write, moved_from: str | None = None) -> None:
-        """Create, change or move an entry. Earlier doubts remain until a person vouches for it."""
+        """Create, change or move an entry. Earlier doubts about it remain until a person vouches for the entry."""
         old = moved_from or name
         old_entry = self.entry(old, entries.pop(old)) if old in entries else Entry("", "", (), (), is_ours=True)
         strange = () if old_entry.is_ours else ("its previous content is of unknown origin",)
@@ -136,7 +137,7 @@ class MemoryFolder:
         )
 
     def entry(self, name: str, data: Any) -> Entry:
-        """The entry under a name, whoever wrote it."""
+        """Parse the stored data of an entry; `is_ours` is false if another installation, or anything else, wrote it."""
         data = as_mapping(data)
         parts = {key: data.get(key) for key in ("lines", "writes", "sources")}
         is_ours = self._seal.matches(str(data.get("mac")), *self._sealed(name, parts))
@@ -157,7 +158,7 @@ def _write(data: Mapping[str, Any]) -> Write:
 
 
 class MemoryFolders:
-    """Both folders of a project, in this library's home folder: contents of the project itself have no influence.
+    """The memories of one project and of the user, in this library's home folder, where project files cannot change them.
 
     Each `tenant` of a server has its own folders; the empty text means no tenant.
     """

@@ -1,4 +1,4 @@
-"""The memory tool: notes for later sessions, with the commands of Anthropic's memory tool, which models know.
+"""The memory tool: notes for later sessions, with the commands of Anthropic's memory tool, which models have learned.
 
 Commands, parameters and answers are those of platform.claude.com, "Memory tool" (`memory_20250818`), for any model; the
 paths below /memories begin with `project` or `user`.
@@ -67,7 +67,7 @@ class MemoryTool(BlockingTool):
         self.memory = memory
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
-        """`memory.create` and so on, for rules about one command."""
+        """The call's name in rules about one command, such as `memory.create`."""
         return (f"memory.{input.get('command')}",)
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -158,7 +158,7 @@ class MemoryTool(BlockingTool):
 
 
 def _refuse_used_path(entries: Mapping[str, Any], name: str, place: str) -> None:
-    """Refuse a path that is taken by a file or a folder, or is inside a file."""
+    """Raise `ToolError` for a path that is taken by a file or a folder, or is inside a file."""
     parts = name.split("/")
     if name in entries or any(other.startswith(f"{name}/") for other in entries):
         raise ToolError(f"File {place} already exists")
@@ -198,7 +198,7 @@ def _replaced(lines: list[str], old: str, new: str, place: str) -> list[str]:
 
 
 def _listing(place: str, entries: Mapping[str, Entry]) -> str:
-    """The files and folders in a folder, and those one level below."""
+    """A table of the files and folders in a folder and one level below, with sizes and doubts."""
     names = {place: 0} if place != ROOT else dict.fromkeys([ROOT, *(f"{ROOT}/{scope}" for scope in SCOPES)], 0)
     marks = {}
     for path, entry in entries.items():

@@ -34,7 +34,7 @@ class SubagentResult:
 
 @frozen
 class BackgroundTask:
-    """One running subagent."""
+    """One subagent in the background, which runs or has ended."""
 
     agent: str
     task: asyncio.Task[SubagentResult]
@@ -73,7 +73,10 @@ class RunTasks:
         return self._tasks[task_id]
 
     def close(self) -> None:
-        """Cancel the running subagents and wait for their end; call it outside the loop's thread, or after the loop."""
+        """Cancel the running subagents and wait for their end, up to `END_LIMIT_S` seconds each.
+
+        Call this outside the loop's thread, or after the loop has ended.
+        """
         tasks = [background.task for background in self._tasks.values() if not background.task.done()]
         self._tasks.clear()
         try:
@@ -96,7 +99,7 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
 
 
 def run_tasks(ctx: ToolContext) -> RunTasks:
-    """The background subagents of the run of `ctx`."""
+    """The background subagents of this call's run."""
     return ctx.services.get(RunResources).get(RunTasks)
 
 

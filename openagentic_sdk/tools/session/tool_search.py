@@ -74,7 +74,7 @@ class ToolSearchTool(Tool):
 
 
 def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND) -> list[BareTool]:
-    """Rank the tools that match a query, best first; those named exactly in it come before all others."""
+    """Return up to `limit` tools that match a query, best first; those named exactly in it come before all others."""
     words = set(re.split(r"[\s,;\"'`()]+", query))
     exact = [tool for tool in tools if tool.name in words]
     terms = set(_words(query))

@@ -1,1 +1,1 @@
-"""The web for tools: which addresses may be requested, how, and the text of the response."""
+"""Web access for tools: the addresses that may be requested, the exchanges, and the text of responses."""

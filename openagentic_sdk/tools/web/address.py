@@ -1,8 +1,8 @@
 """The rules for URLs and addresses that may be fetched. Pure: tables and parsing, no look-up and no socket.
 
-It is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
-unicast by our own tables. `ipaddress.is_global` is not enough: it accepts multicast, 192.0.0.x, and the IPv6 forms that
-contain a private IPv4 address (6to4, NAT64, IPv4-compatible).
+The rules are an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are
+global unicast by our own tables. `ipaddress.is_global` is not enough: it accepts multicast, 192.0.0.x, and the IPv6 forms
+that contain a private IPv4 address (6to4, NAT64, IPv4-compatible).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     if len(url) > MAX_URL_CHARS:
         raise AddressRefusedError(url[:100] + "...", f"it has {len(url)} characters, and the limit is {MAX_URL_CHARS}")
     if _UNSENDABLE.search(url):
-        raise AddressRefusedError(url, "it contains a space, a backslash or a control character: escape it with %")
+        raise AddressRefusedError(url, "it contains a space, a backslash or a control character: percent-encode it")
     match = _URL.fullmatch(url)
     if match is None:
         raise AddressRefusedError(url, _why_no_match(url))

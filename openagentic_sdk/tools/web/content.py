@@ -94,6 +94,7 @@ def find_charset(data: bytes, declared: str) -> tuple[str, str]:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
+        # An error in the last bytes may be a character that the read limit has cut.
         if error.end < len(data) - 3:
             return "windows-1252", note
     return "utf-8", note

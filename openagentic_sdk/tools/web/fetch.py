@@ -41,7 +41,7 @@ class FetchAnswer:
 
 
 class FetchSignal(threading.Event):
-    """An event that stops a fetch; setting it shuts down the socket on which the fetch may be waiting.
+    """An event that stops a fetch; setting it sets `parent` and shuts down the socket on which the fetch may be waiting.
 
     `deadline` is a time of `time.monotonic`. `parent` is the call's own signal, polled between steps.
     """
@@ -58,7 +58,7 @@ class FetchSignal(threading.Event):
         self._shut()
 
     def watch(self, connected: socket.socket | None) -> None:
-        """Register the socket currently in use."""
+        """Register the socket currently in use, None if there is none; shut it down if the fetch was stopped already."""
         self._socket = connected
         if self.is_set():
             self._shut()
@@ -96,6 +96,6 @@ class FetchingTool(BlockingTool):
 
 
 def resolve(host: str) -> list[str]:
-    """Look up the addresses of a host with the system's resolver."""
+    """Look up the addresses of a host with the system's resolver. Raises `OSError`."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

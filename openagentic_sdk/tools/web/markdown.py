@@ -1,7 +1,7 @@
 """Convert a web page to Markdown that a model reads easily.
 
 Made for hostile and broken pages: work is bounded by the page's length, invisible content (scripts, styles, hidden parts)
-is omitted, and no markup passes as markup. It keeps headings, paragraphs, links, lists, tables, code and quotes.
+is omitted, and no HTML tag is passed through. It keeps headings, paragraphs, links, lists, tables, code and quotes.
 """
 
 from __future__ import annotations
