@@ -44,15 +44,15 @@ class ToolCall:
 
 @frozen
 class ModelOutput:
-    """A complete answer.
+    """The answer to one request.
 
     `usage` is in the provider's form or in that of `sessions.folds.usage`; None means unknown. `reasoning` is the
     model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the message. `refusal`
     is true if `assistant_text` is a refusal by the model. `complete` is False if the answer was cut off. `raw` is the
     endpoint's answer verbatim; `record_raw` is true if it is JSON to be recorded in the log, see
     `RequestSettings.keep_raw`. `citations` are the vendor's own objects. `cost_usd` is the cost that the endpoint reported.
-    `rate_limits` are the headers about remaining limits. `notices` report parts of the request that were omitted because
-    the model does not support them.
+    `rate_limits` are the headers about remaining limits. `notices` are sentences about changes to the request, such as
+    parts that were omitted because the model does not support them.
     """
 
     assistant_text: str | None

@@ -122,7 +122,7 @@ class ToolNames:
         return self._sent[name]
 
     def real(self, name: str) -> str:
-        """The tool's own name for a name that the model used."""
+        """The tool's own name for a name that the model used, or that name itself if it is unknown."""
         return self._real.get(name, name)
 
     def sent_arguments(self, name: str, arguments: str) -> str:
@@ -363,9 +363,9 @@ class _Repair:
 
 
 def _can_be_sent_back(field: Any) -> bool:
-    """Whether an opaque field is readable: text, or blocks whose types and ids are text.
+    """Whether an opaque field is usable: text, or blocks whose types and ids are text.
 
-    The endpoint created it and it is in the log, so a field that fails here would fail every further request of the session.
+    Without this check, a malformed field, which the log keeps, would make every further request of the session fail.
     """
     return not isinstance(field, list) or all(
         isinstance(block, Mapping)

@@ -58,6 +58,6 @@ def is_prefix_refused(error: ProviderHTTPError) -> bool:
 
 
 def is_reasoning_refused(error: ProviderHTTPError) -> bool:
-    """Whether an endpoint refuses a request because of the reasoning in it, for whatever reason."""
+    """Whether an endpoint refuses a request because of the reasoning in it."""
     words = f"{error} {error.code} {error.body}"
     return is_prefix_refused(error) or (error.status in (400, 422) and _REFUSED.search(words) is not None)

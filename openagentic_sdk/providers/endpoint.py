@@ -150,7 +150,7 @@ class EndpointProvider(ABC):
         return other
 
     def address(self, path: str, **query: str) -> str:
-        """The URL of a path below `base_url`, with the query of `base_url` and these arguments."""
+        """The URL of a path below `base_url`, with the query parameters of `base_url` and of `query`."""
         parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
         return self.base_url + path + ("?" + "&".join(parts) if parts else "")
 

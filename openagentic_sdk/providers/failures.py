@@ -93,7 +93,7 @@ def cut_answer(text: str, end: str) -> IncompleteResponseError:
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:
-    """Read the message and code of an error body: any vendor's JSON, plain text, or a web page."""
+    """Read the message, and the code or None, of an error body: any vendor's JSON, plain text, or a web page."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ def hide_secrets_in(error: ProviderError, secrets: tuple[str, ...]) -> None:
 
 
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values in a request's headers that must never be shown."""
+    """The values in a request's headers that must never be shown, longest first."""
     values = [value for name, value in headers.items() if _SECRET_HEADERS.search(name)]
     # The bare key in `Bearer KEY` is a secret too; longest first, so that no remainder of a longer secret is left.
     return tuple(

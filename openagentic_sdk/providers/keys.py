@@ -38,7 +38,7 @@ HeaderSource = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Ma
 class KeySource:
     """A key, or a callable that returns one: sync (run in a thread) or async.
 
-    A callable is called for each request, unless it has returned a `Token` that has not expired.
+    A callable is called for each request, unless the `Token` that it returned last is valid for `RENEW_BEFORE_S` more.
     """
 
     def __init__(self, source: ApiKey) -> None:

@@ -18,7 +18,7 @@ OPENAI_HOSTS = ("api.openai.com",)  # including its regional hosts: eu.api.opena
 
 
 class ChatProvider(EndpointProvider):
-    """Any chat-completions endpoint; `quirks` are its differences from OpenAI's, by default those of its host."""
+    """A provider for any chat-completions endpoint; its `quirks` default to those of the endpoint's host."""
 
     name = "chat-completions"
     operation = "/chat/completions"
@@ -57,7 +57,7 @@ class ChatProvider(EndpointProvider):
 
 
 class OpenAIProvider(ChatProvider):
-    """OpenAI's own endpoint. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
+    """A provider for OpenAI's own endpoint. The key is that of the call, else `api_key`, else OPENAI_API_KEY.
 
     `base_url` defaults to OPENAI_BASE_URL, then to OpenAI's address. `transport(url, headers, payload)` returns the body as
     a dict, `stream_transport` (with the same arguments) an iterable of its chunks as bytes; they replace the sockets.

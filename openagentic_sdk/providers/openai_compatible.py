@@ -1,4 +1,4 @@
-"""Every other chat-completions endpoint: hosted, routed, or a local server without a key."""
+"""Providers for every other chat-completions endpoint: a vendor's, a router's, or a local server without a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .quirks import AZURE, Quirks
 
 
 class OpenAICompatibleProvider(ChatProvider):
-    """A chat-completions endpoint at `base_url`, which ends in `/v1` or its equivalent.
+    """A provider for a chat-completions endpoint at `base_url`, which ends in `/v1` or its equivalent.
 
     `api_key_header` names a header that carries the bare key in place of `Authorization: Bearer`. Without `api_key`, here
     or in the call, no key is sent. `quirks` defaults to the profile of the host, see `providers.quirks`. `name` is the
@@ -44,7 +44,7 @@ class OpenAICompatibleProvider(ChatProvider):
 
 
 class AzureOpenAIProvider(OpenAICompatibleProvider):
-    """An Azure deployment, called through the older API that needs an `api-version`.
+    """A provider for an Azure deployment, called through the older API that needs an `api-version`.
 
     `deployment` defaults to the call's model. `entra_token` is a callable that returns a Microsoft Entra ID token (for the
     scope `https://cognitiveservices.azure.com/.default`) in place of an `api_key`; it is sent as a bearer token.

@@ -503,7 +503,10 @@ def _items(
     found_tools: Mapping[str, dict[str, Any]] | None,
     asked_as: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """A message as items of the request. `found_tools` are the definitions to place where tools were found, if any."""
+    """A message as items of the request. `found_tools` are the definitions to place where tools were found, if any.
+
+    `asked_as` is the result of `_call_forms` for the whole conversation.
+    """
     role, content = message["role"], message.get("content")
     if role == "tool" and found_tools is not None and message.get("name") == TOOL_SEARCH:
         tools = [{**found_tools[name], "defer_loading": True} for name in tool_names_in(content) if name in found_tools]

@@ -145,7 +145,7 @@ class BashTool(BlockingTool):
 
     `max_file_bytes` is how much a command may write to one stream before it is ended. `keep_environment` names variables
     that are passed although they look like secrets or influence programs, `environment` adds variables. `sandbox`,
-    `sandbox_...` and `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and
+    `sandbox_...` and `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (its level) and
     `effects` (`{"created", "changed", "deleted", "applied", "total"}`), and a `system.notice` describes the sandbox once
     per run. `trusts_git` lets git run what a repository's own configuration names, its hooks for example; otherwise hooks
     are off, other settings that could run something are removed where there are mounts, and the result of a git command
@@ -255,7 +255,7 @@ class BashTool(BlockingTool):
         timeout_s: float,
         ctx: ToolContext,
     ) -> dict[str, Any] | ToolOutput:
-        """Build the output for the model, of a command that has ended."""
+        """Build the call's output for a command that has ended."""
         folder, roots = command_folder(ctx), _roots(ctx)
         notes = [
             *_ending_notes(report, timeout_s),
@@ -364,7 +364,7 @@ class BashTool(BlockingTool):
         return self._output(tried.command, tried.report, tried.spec, tried.confinement, effects, tried.timeout_s, ctx)
 
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
-        """The sandbox of this tool's commands: its own, otherwise that of the run's rules."""
+        """The sandbox of this tool's commands: the tool's own if it sets a mode, otherwise with the mode of these rules."""
         own = self._sandbox
         if own.mode is not None:
             return own
@@ -578,7 +578,7 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
 
 
 def _new_notices(shells: RunShells, confinement: ConfinedCommand) -> list[str]:
-    """The notices about the sandbox, once per run."""
+    """Return the notices about the sandbox that are new in this run, and remember them."""
     fresh = [note for note in confinement.notes if note not in shells.notices]
     shells.notices.update(fresh)
     return fresh

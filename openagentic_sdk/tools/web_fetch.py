@@ -167,7 +167,7 @@ def _described(url: WebUrl, answer: FetchAnswer, text: str, **more: Any) -> dict
 
 
 def _may_follow(url: WebUrl, target: WebUrl) -> bool:
-    """Whether a redirect stays on the host: the same port or the step from http to https, never back."""
+    """Whether a redirect stays on the same host, scheme and port, or only changes from http to https on the usual ports."""
     if url.host != target.host:
         return False
     is_upgrade = (url.scheme, url.port, target.scheme, target.port) == ("http", 80, "https", 443)
@@ -175,7 +175,7 @@ def _may_follow(url: WebUrl, target: WebUrl) -> bool:
 
 
 def ask(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
-    """Send the request. Raises `ToolError` if no address answers with HTTP in time."""
+    """Send the request and return the response. Raises `ToolError` if no address answers with HTTP in time."""
     from .web.transport import fetch_from_addresses  # only runs that fetch pages need HTTP
 
     return fetch_from_addresses(request, signal)

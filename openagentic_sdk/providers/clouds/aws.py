@@ -68,7 +68,10 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
 
 
 def read_region(profile: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
-    """Read the region from AWS_REGION, AWS_DEFAULT_REGION or the profile, else return None. Raises `OptionsError`."""
+    """Read the region from AWS_REGION, AWS_DEFAULT_REGION or the profile; None if none of them names one.
+
+    Raises `OptionsError` if a file with profiles cannot be read.
+    """
     environ = os.environ if environ is None else environ
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return region or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")

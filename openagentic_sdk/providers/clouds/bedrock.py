@@ -25,7 +25,7 @@ _REGION = regex(r"[a-z]{2,4}(-[a-z]+)+-\d")
 
 
 class HostedClaudeProvider(AnthropicProvider):
-    """Claude served by a cloud: the model is in the address, the API version and betas are in the body."""
+    """A provider for Claude served by a cloud: the model is in the address, the API version and betas are in the body."""
 
     usual_url = ""
     url_variable = None
@@ -107,7 +107,10 @@ class BedrockEndpoint(EndpointProvider):
 
 
 class BedrockProvider(BedrockEndpoint, HostedClaudeProvider):
-    """Claude on Amazon Bedrock in Anthropic's format; accepts the arguments of `BedrockEndpoint` and `AnthropicProvider`."""
+    """A provider for Claude on Amazon Bedrock, in Anthropic's format.
+
+    It accepts the arguments of `BedrockEndpoint` and `AnthropicProvider`.
+    """
 
     name = "bedrock"
     hosted_version = "bedrock-2023-05-31"

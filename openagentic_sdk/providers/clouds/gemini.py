@@ -145,7 +145,7 @@ class GeminiProvider(EndpointProvider):
 
 
 class GeminiReading(Reading):
-    """A reader of an answer, whose chunks contain whole parts; the last one also contains the finish reason."""
+    """A reader of an answer, chunk by chunk: each contains parts, and the last one also the finish reason."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)

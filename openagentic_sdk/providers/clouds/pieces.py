@@ -18,7 +18,7 @@ _STEP = regex(r"\.([^.\[\]'\"]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 
 
 class CallInPieces:
-    """One call; `call` is the `functionCall` received so far, which contains `willContinue` until its end."""
+    """A call that arrives in pieces; `call` is the `functionCall` so far, which contains `willContinue` until its end."""
 
     def __init__(self) -> None:
         self.call: dict[str, Any] = {"name": "", "args": {}, "willContinue": True}

@@ -17,7 +17,7 @@ _PLAIN = regex(r"[a-z0-9][a-z0-9:.-]*")
 
 
 class VertexClaudeProvider(HostedClaudeProvider):
-    """Claude on Vertex AI. `api_key` is an OAuth access token, or a function that returns one (tokens last an hour).
+    """A provider for Claude on Vertex AI. `api_key` is an OAuth access token (valid for an hour) or a function for one.
 
     `project` defaults to GOOGLE_CLOUD_PROJECT and `region` to GOOGLE_CLOUD_LOCATION; the region `global` has no host of its
     own. Raises `OptionsError` if either is missing.
@@ -54,7 +54,7 @@ class VertexClaudeProvider(HostedClaudeProvider):
 
 
 class VertexGeminiProvider(GeminiProvider):
-    """Gemini on Vertex AI; project, region and token as in `VertexClaudeProvider`."""
+    """A provider for Gemini on Vertex AI, with project, region and token as in `VertexClaudeProvider`."""
 
     name = "vertex-gemini"
     hosts = ("googleapis.com",)

@@ -1,1 +1,1 @@
-"""Tool definitions in each vendor's form: a table of their rules, one transformer, and the mapping back for calls."""
+"""Tool definitions in each vendor's form: a table of the vendors' rules, their application, and the names of properties."""

@@ -28,7 +28,7 @@ class SchemaReferences:
         self._anchors: dict[str, Mapping[str, Any]] | None = None
 
     def find(self, reference: Any) -> Any:
-        """Find the schema that a reference points to; return None if it points nowhere."""
+        """Find the schema that a reference points to; return None if it points nowhere in this schema."""
         if not isinstance(reference, str):
             return None
         address, _, fragment = reference.partition("#")
@@ -60,7 +60,10 @@ class SchemaReferences:
         return value
 
     def applicable(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
-        """All schemas that constrain the same value: these, the targets of their references, and their alternatives."""
+        """The schemas, at most `_MAX_APPLICABLE`, that may constrain the same value.
+
+        They are these, the targets of their references, and their parts, alternatives and conditions.
+        """
         result: list[Mapping[str, Any]] = []
         waiting, seen = list(schemas), set()
         while waiting and len(result) < _MAX_APPLICABLE:

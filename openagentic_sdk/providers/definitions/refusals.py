@@ -51,7 +51,7 @@ def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | 
 
 
 def description_limit(error: ProviderHTTPError) -> int | None:
-    """The maximum number of characters in a tool description, if the endpoint refused a longer one and named the limit."""
+    """The limit, in characters, that an endpoint named when it refused a longer tool description; else None."""
     words = f"{error}\n{error.body}"
     if error.status not in (400, 422) or not _PLACE.search(words) or (match := _TOO_LONG.search(words)) is None:
         return None

@@ -46,7 +46,7 @@ class RootWriter:
         self._left = limit
 
     def form(self, schema: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> RootForm:
-        """The constraints that a schema places on an object; `seen` contains the references that led to it."""
+        """Reduce a schema to its constraints on an object; `seen` contains the references that led to it."""
         self._left -= 1
         properties, required = schema.get("properties"), schema.get("required")
         kinds = schema.get("type", "object")

@@ -45,7 +45,7 @@ class Target:
 
     @property
     def origin(self) -> str:
-        """The target as the start of a URL."""
+        """The target's scheme, host and port as the start of a URL, without a default port."""
         default = 443 if self.scheme == "https" else 80
         return f"{self.scheme}://{_netloc_host(self.host)}" + (f":{self.port}" if self.port != default else "")
 

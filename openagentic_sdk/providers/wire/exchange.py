@@ -38,7 +38,7 @@ _MAX_JSON_BYTES = 32 * 1024 * 1024
 
 @frozen
 class Whole:
-    """A body in one piece: parsed JSON."""
+    """A whole body, as parsed JSON."""
 
     data: Any
 
@@ -154,7 +154,7 @@ class ModelExchange:
         return self._reader.beginning
 
     async def read(self) -> list[SSEEvent] | Whole | None:
-        """Return the next batch, which may be empty."""
+        """Wait for the next batch, which may be empty; None at the end."""
         if self._is_over:
             return None
         chunks = await self._next_chunks()

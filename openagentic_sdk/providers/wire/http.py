@@ -84,12 +84,12 @@ class HttpTransport:
     ) -> HttpAnswer:
         """Send a request and return once the head of the answer has arrived.
 
-        `method` defaults to GET without a body, else POST. With `may_repeat`, a request whose connection breaks before the
-        first byte of an answer is sent once more on a new one: for requests that change nothing at their destination.
-        `timeouts` default to those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
-        `ProviderResponseError` for an answer that is not HTTP, and `OptionsError` for a URL or header that cannot be sent.
-        Redirects are followed within the same origin only, and for a POST only if the status (307, 308) preserves the
-        method.
+        `method` defaults to GET without a body, else POST. With `may_repeat`, for requests that change nothing at their
+        destination, a request is sent once more on a new connection if its connection was reset, or a reused one was closed,
+        before the answer began. `timeouts` default to those of the transport. Raises `ProviderConnectionError`,
+        `ProviderTimeoutError`, `ProviderResponseError` for an answer that is not HTTP, and `OptionsError` for a URL or
+        header that cannot be sent. Redirects are followed within the same origin only, and, unless the request is a plain
+        GET, only if the status (307, 308) preserves the method; any other raises `ProviderResponseError`.
         """
         # Before any network access, so that an invalid header is reported even if the endpoint is unreachable.
         check_headers(headers)
@@ -187,7 +187,7 @@ class HttpAnswer:
 
 
 class _NotSent(ConnectionResetError):
-    """The connection broke before the whole request was written, so the server cannot have acted on it."""
+    """Raised if the connection broke before the whole request was written, so the server cannot have acted on it."""
 
 
 class _Response(HTTPResponse):

@@ -25,14 +25,14 @@ JOIN_TIMEOUT_S = 0.5
 
 
 class FeedStopped(Exception):
-    """The consumer is gone, and the thread must end. Never raised outside the thread."""
+    """Raised in the feed's thread, and only there, if the consumer is gone and the thread must end."""
 
 
 class ThreadFeed:
     """A feed of items from `work(feed)`, which runs in its own thread, in a copy of this context.
 
-    `take` returns the items that the work puts, and raises what it raises. `interrupt` is called to wake the thread from a
-    blocking call; it runs on the loop and must not block.
+    `take` returns the items that the work puts, and raises the error with which the work ended. `interrupt` is called to
+    wake the thread from a blocking call; it runs on the loop and must not block.
     """
 
     def __init__(self, work: Callable[[ThreadFeed], None], *, interrupt: Callable[[], None] | None = None) -> None:

@@ -1,8 +1,8 @@
 """Stop calling an endpoint that keeps failing, and try it again later.
 
 The whole machine is the table below; everything else is bookkeeping. Time is passed as an argument, so tests never sleep.
-Only the endpoint's own failures count: no connection, no answer in time, 5xx, a truncated stream. A refused request (4xx),
-a rate limit or a caller that stopped proves nothing about its health.
+Only the endpoint's own failures count: no connection, no answer in time, 5xx, a truncated stream. A refused request (4xx)
+or a rate limit shows that it is available, and counts as a success; a caller that stopped shows nothing.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
 
     def first_frame(self) -> Any:
-        """Read the host's request, before there is an event loop."""
+        """Read the host's request, before there is an event loop. Raises `EOFError` if the host is gone."""
         while (frame := self._next_frame()) is None:
             piece = self._channel.recv(1 << 16)
             if not piece:
@@ -161,7 +161,7 @@ def show_help(function: Any) -> None:
 
 
 def run(code: str, names: dict[str, Any]) -> int:
-    """Run the model's code, which may use `await` anywhere; return 0, or 1 if it raised."""
+    """Run the model's code, which may use `await` anywhere; return its exit code, 1 if it raised an error."""
     # Tracebacks show lines of the code, though it is in no file; without a time, the entry is never checked against one.
     linecache.cache["code"] = (len(code), None, code.splitlines(keepends=True), "code")
     try:
@@ -191,7 +191,7 @@ async def evaluate(compiled: Any, names: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Receive the code and the tools, run it, and exit at once, whatever threads are left."""
+    """Receive the code and the tools, run the code, and exit at once, whatever threads are left."""
     # The channel moves away from descriptor 0: code that reads standard input must find its end, not the answers to calls.
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,7 +1,7 @@
 """The place where a model's Python runs: an interpreter that sees its own library and one empty folder.
 
 It is the shell's sandbox in its `closed` form (`tools.shell.sandbox`): no network, no files of this machine, no other
-processes. Every rung is tried once per process, by running an interpreter in it.
+processes. Its levels are tried, the strongest first, until an interpreter runs in one; this process keeps the result.
 """
 
 from __future__ import annotations

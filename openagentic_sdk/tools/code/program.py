@@ -126,7 +126,10 @@ class _CodeProgram:
         self._send(first_frame)
 
     async def watch(self) -> None:
-        """Wait for the code's end or its time limit; its clock is stopped while a tool works for it."""
+        """Wait for the code's end or its time limit; the clock is stopped while a tool works for it.
+
+        Raises the first error with which a call failed unexpectedly.
+        """
         began = self._loop.time()
         while not self._over.is_set():
             working_s = self._loop.time() - self._working_since if self._at_work else 0.0

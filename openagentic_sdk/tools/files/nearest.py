@@ -68,7 +68,7 @@ def _squeeze(line: str) -> str:
 
 
 def _candidates(lines: list[str], old_lines: list[str]) -> list[int]:
-    """The lines where the nearest match may begin: those of the 200 windows that share most words with the text."""
+    """The indices of the first lines of the windows, at most `MAX_CANDIDATES`, that share most words with `old_lines`."""
     words = set(re.findall(r"\w+", "\n".join(old_lines)))
     shared = [len(words.intersection(re.findall(r"\w+", line[:500]))) for line in lines]
     size = len(old_lines)

@@ -19,7 +19,7 @@ LINE_NUMBER_CHARS = 10
 class LineWindow:
     """The lines `first` to `first + limit - 1` of a text that comes in pieces. Lines are counted from 1.
 
-    A line ends at a newline (excluding one carriage return before it) and keeps at most `max_line_chars`. The window closes
+    A line excludes its newline and one carriage return before that, and keeps at most `max_line_chars`. The window closes
     early if its lines, with their numbers and as JSON, would exceed `max_chars`. A cut splits nothing that `redact` masks.
     """
 
@@ -97,12 +97,12 @@ class LineWindow:
 
 
 def json_chars(text: str) -> int:
-    """The length of a text as ASCII JSON, as it is stored: six characters for most that are not ASCII."""
+    """The length of a text as ASCII JSON, the form in which it is stored: most characters outside ASCII take six."""
     return len(encode_basestring_ascii(text)) - 2
 
 
 def cut_line(head: str, length: int, max_chars: int) -> str:
-    """The start of a line of `length` characters, and the number of those not shown."""
+    """The first `max_chars` characters of a line of `length`, with the number of omitted ones; a shorter line as it is."""
     return f"{head[:max_chars]}… (+{length - max_chars:,} characters)" if length > max_chars else head
 
 

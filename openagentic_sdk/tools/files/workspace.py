@@ -88,9 +88,9 @@ async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> Resolve
 
 @frozen
 class Search:
-    """One call of Glob or Grep: its root, its input, and whether a path may be shown (None: all may).
+    """One call of Glob or Grep, with its resolved root.
 
-    `permits` is called in a thread, not on the event loop.
+    `permits` returns whether a path may be shown, None if all may; it is called in a thread, not on the event loop.
     """
 
     root: ResolvedPath
@@ -151,7 +151,7 @@ def plain_path_errors(path: ResolvedPath, cwd: str) -> Iterator[None]:
 
 
 def check_cancelled(ctx: ToolContext) -> None:
-    """Raise `ToolError` if the call should stop."""
+    """Raise `ToolError` if the call was cancelled."""
     if ctx.cancelled.is_set():
         raise ToolError("stopped: the call was cancelled")
 

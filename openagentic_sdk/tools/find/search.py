@@ -43,7 +43,10 @@ SearchAnswer = tuple[str, int, list[Hit]]  # the outcome, the number of matching
 
 
 class Query:
-    """A search: its pattern, and how much to report; `max_hits` limits the hits of one file."""
+    """A search: its pattern, and how much to report; `max_hits` limits the hits of one file.
+
+    Raises `re.error` or `ValueError` for a pattern that cannot be used.
+    """
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class FileSearch:
         return self._search_alone(file) if answer is None else answer
 
     def _search_small(self, fd: int) -> SearchAnswer | None:
-        """Search a file if that takes no more than a moment; else return None."""
+        """Search a file if it is small enough for this pattern, else return None."""
         characters = 1 if self._query.is_literal else len(self._query.pattern)
         is_small = os.fstat(fd).st_size * characters <= _MAX_COMPARISONS
         return search_file(fd, self._query) if is_small else None
@@ -104,7 +104,7 @@ class FileSearch:
     def _search_alone(self, file: ListedFile) -> SearchAnswer:
         """Search one file in the second worker, without following links.
 
-        Its inode may differ from the listed one, as on layered file systems.
+        The file's inode may differ from the listed one, as on layered file systems.
         """
         try:
             with open_file(file.real) as fd:

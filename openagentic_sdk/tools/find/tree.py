@@ -59,7 +59,10 @@ class _WaitingFolder(NamedTuple):
 
 
 def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
-    """Yield `root` and the folders below. A folder that cannot be listed is skipped; only the root raises."""
+    """Yield `root` and the folders below, down to `MAX_DEPTH` levels. A folder that cannot be listed is skipped.
+
+    Raises `OSError` if the root cannot be listed, and `ToolError` if the call is cancelled.
+    """
     levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
     stack = [_WaitingFolder(root.real, "", -1, levels)]
     while stack:

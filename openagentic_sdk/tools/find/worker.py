@@ -25,12 +25,15 @@ MAX_BATCH_BYTES = 30_000
 
 
 def batch_bytes(path: str) -> int:
-    """An upper bound of a file's share of a batch; the sum over a batch is at most `MAX_BATCH_BYTES`."""
+    """An upper bound for the bytes of a file's entry in a batch; all entries together have at most `MAX_BATCH_BYTES`."""
     return (len(path) if path.isascii() else 6 * len(path)) + 40
 
 
 def find_interpreter() -> str:
-    """Find the Python with which to run the worker. In a program that embeds Python, `sys.executable` is that program."""
+    """Find the Python with which to run the worker; in a program that embeds Python, `sys.executable` is that program.
+
+    Raises `ToolError` if there is none.
+    """
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path

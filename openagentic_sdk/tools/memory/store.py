@@ -2,7 +2,7 @@
 
 A folder is one JSON file with all its entries: a name chosen by a model never reaches the disk, and every change is atomic.
 Each entry names the calls that wrote it (session and `seq`) and the outside content that those sessions had read by then,
-and is sealed with this installation's key: entries from others are recognized.
+and is sealed with this installation's key, so that entries from elsewhere are recognized.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class MemoryFolders:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Split a model's path into the scope and the name in it, which is empty for the scope itself.
+    """Split a model's path into the scope and the name in it, which is empty for the scope itself; both are for /memories.
 
     `/memories/x` is `/memories/project/x`. Raises `ToolError` for any path that is not plainly below /memories.
     """

@@ -44,7 +44,7 @@ _QUESTION_FIELDS = {
 
 @frozen
 class Question:
-    """One question to ask."""
+    """One question to ask. `text` begins with the header; each of `descriptions` is a choice and its meaning."""
 
     text: str
     choices: tuple[str, ...] = ()
@@ -62,7 +62,10 @@ class Question:
 
 
 class AskUserQuestionTool(Tool):
-    """A tool that returns the user's answer: `{"question", "answer", "is_choice"}`, or `{"answers": [those]}`."""
+    """A tool that asks the user and returns the answer: `{"question", "answer", "is_choice"}`.
+
+    For `questions`, it returns `{"answers": [...]}`, a list of such answers.
+    """
 
     name = "AskUserQuestion"
     labels = OWN_SESSION

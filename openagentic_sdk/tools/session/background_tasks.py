@@ -47,7 +47,7 @@ class RunTasks:
         self._tasks: dict[str, BackgroundTask] = {}
 
     def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult], task_id: str | None = None) -> str:
-        """Start a subagent and return its task's id: the one from an earlier run of the session, or a new one."""
+        """Start a subagent and return its task's id: `task_id`, from an earlier run of the session, or a new one."""
         number = len(self._tasks) + 1
         while f"task_{number}" in self._tasks:  # an earlier run of the session may have used it
             number += 1
@@ -104,7 +104,7 @@ def run_tasks(ctx: ToolContext) -> RunTasks:
 
 
 def running_task(use: ToolUse, result: ToolResult | None) -> str | None:
-    """The id of the task that a call started, None for any other call."""
+    """The id of the background task that a call started; None for any other call."""
     output = None if result is None else result.output
     task_id = output.get("task_id") if isinstance(output, Mapping) and use.input.get("background") is True else None
     return task_id if isinstance(task_id, str) else None

@@ -69,7 +69,7 @@ def parse_content_type(value: str) -> tuple[str, str]:
 
 
 def sniff_type(data: bytes) -> str:
-    """The type of a body without a declared one."""
+    """The type of a body without a declared one: HTML, plain text, or `application/octet-stream` for binary data."""
     start = data[:_SNIFF_BYTES]
     if _HTML_START.match(start):
         return "text/html"
@@ -78,7 +78,7 @@ def sniff_type(data: bytes) -> str:
 
 
 def find_charset(data: bytes, declared: str) -> tuple[str, str]:
-    """Find the character set of a body; return it, and a note if the declared one is unknown."""
+    """Find the character set of a body; return it, and a note if the declared one is unknown, else ""."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return name, ""

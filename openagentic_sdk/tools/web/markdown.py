@@ -62,7 +62,10 @@ def html_to_markdown(html: str, base_url: str = "") -> Page:
 
 
 def _without_unended(html: str) -> str:
-    """Drop comments, declarations and raw-text elements, in one pass; an unclosed one drops the rest of the page."""
+    """Drop comments, declarations and raw-text elements except titles and text areas, in one pass.
+
+    One that is not closed drops the rest of the page.
+    """
     pieces = []
     position = 0
     while (match := _UNENDED.search(html, position)) is not None:
