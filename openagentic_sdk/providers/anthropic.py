@@ -309,7 +309,7 @@ class MessageReading(Reading):
         return index if isinstance(index, int) and not isinstance(index, bool) else max(usual, 0)
 
     def _open_block(self, index: int, block: Mapping[str, Any]) -> list[StreamEvent]:
-        # A gateway that mixes two answers repeats indices: their pieces must not be joined to one call.
+        # A gateway that mixes two answers repeats indices: their pieces must not be joined into one call.
         if index in self._blocks or self._stopped:
             raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
         check_part_count(len(self._blocks) + 1)
@@ -588,7 +588,7 @@ def _sampling(
         notices.append("temperature was omitted: it cannot be combined with thinking")
     if len(sampling_fields) == 2 and family.one_sampling_field:
         del sampling_fields["top_p"]
-        notices.append(f"{model} accepts temperature or top_p, so top_p was omitted")
+        notices.append(f"{model} accepts only one of temperature and top_p, so top_p was omitted")
     return sampling_fields
 
 
@@ -636,7 +636,7 @@ def _thinking(
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))
     kind = thinking_field.get("type")
     if kind == "enabled" and not family.budget_thinking and family.adaptive_thinking:
-        notices.append(f"{model} does not accept budget_tokens; it decides itself how much to think (reasoning_effort)")
+        notices.append(f"{model} does not accept budget_tokens, so it was omitted: use reasoning_effort instead")
         return {**{key: value for key, value in thinking_field.items() if key != "budget_tokens"}, "type": "adaptive"}
     if kind in ("enabled", "adaptive") and not family.adaptive_thinking:
         share = int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5))
@@ -646,7 +646,7 @@ def _thinking(
         notices.append(f"{model} cannot think within max_tokens={max_tokens}, so thinking was omitted")
         return None
     if kind == "disabled" and family.always_thinks:
-        notices.append(f"{model} cannot be kept from thinking")
+        notices.append(f"{model} always thinks, so thinking was not turned off")
         return None
     return thinking_field or None
 

@@ -120,5 +120,5 @@ def _from_url(kind: str, url: str, name: str | None = None) -> ContentPart:
 def _base64_of(kind: str, data: Any) -> str:
     # Checked here, where the part can be named: vendors answer invalid base64 with a 400 about the whole request.
     if not isinstance(data, str) or not data or re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", data) is None:
-        raise OptionsError(f"the {kind} part needs data in base64 or a url")
+        raise OptionsError(f"the {kind} part needs data in valid base64 or a url")
     return data

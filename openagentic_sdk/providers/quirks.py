@@ -82,7 +82,7 @@ MISTRAL = Quirks(
 GROQ = Quirks(accepts="groq", max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
 XAI = Quirks(echo_fields=(), inputs=("image",))
 GEMINI = Quirks(accepts="gemini-compatible", echo_fields=("extra_content",), inputs=("image", "audio"))
-# Its models read text only.
+# DeepSeek's models accept text only.
 DEEPSEEK = Quirks(inputs=())
 AZURE = OPENAI
 

@@ -419,7 +419,7 @@ class BashTool(BlockingTool):
             argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
             env=environment,
             cwd=cwd,
-            # A secret that the cut divides could not be recognised: the margins keep it whole until it is masked.
+            # A secret that the cut divides could not be recognized: the margins keep it whole until it is masked.
             keep_bytes=self._max_output_bytes + (2 * CUT_MARGIN if ctx.services.get(Secrets).redact else 0),
             paths=output_paths(ctx.tool_use_id),
             file_bytes=self._max_file_bytes,

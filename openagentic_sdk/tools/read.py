@@ -191,7 +191,7 @@ class ReadTool(Tool):
         skip = len(encoding.bom)
         for chunk in source.chunks():
             check_cancelled(ctx)
-            # Of the whole file, even if only a window is shown: Edit compares it with the file before it changes it.
+            # The digest covers the whole file, even if only a window is shown: Edit uses it to detect a changed file.
             digest.update(chunk)
             bytes_read += len(chunk)
             window.feed(decoder.decode(chunk[skip:]))

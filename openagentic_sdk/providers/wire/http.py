@@ -437,7 +437,7 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
     except (ValueError, OptionsError):
         where = shortened(shown_url(location), _MAX_SHOWN_CHARS)
         raise ProviderResponseError(
-            f"{shown_url(url)} redirects to {where!r} ({answer.status}), which is not an address: check base_url"
+            f"{shown_url(url)} redirects to {where!r} ({answer.status}), which is not a usable URL: check base_url"
         ) from None
     # The port is part of the origin: another port of the same host may belong to somebody else.
     same_origin = (old_parts.scheme, old_parts.netloc) == (new_parts.scheme, new_parts.netloc)
@@ -509,7 +509,7 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         return ProviderConnectionError(f"{origin} closed the connection without an answer")
     if isinstance(error, OSError):
         why = error.strerror or type(error).__name__
-        doing = "cannot be reached" if phase == "connect" else "broke off"
+        doing = "cannot be reached" if phase == "connect" else "broke off the connection"
         text = f"{origin} {doing}: {why}. Check base_url and that the server is running"
         return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, HTTPException):

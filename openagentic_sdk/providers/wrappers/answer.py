@@ -42,9 +42,7 @@ async def complete(
     completing = cast(CompletingProvider, provider)
     reply = completing.complete(model=model, messages=messages, tools=tools, api_key=api_key)
     if not isinstance(reply, Awaitable):
-        raise ProviderResponseError(
-            f"the method complete of provider {provider.name!r} must be declared with async def"
-        )
+        raise ProviderResponseError(f"complete() of provider {provider.name!r} must be declared with async def")
     return read_output(await reply)
 
 
@@ -61,8 +59,8 @@ async def ask(
         if isinstance(stream, Coroutine):
             stream.close()  # it was never started
         raise ProviderResponseError(
-            f"the method stream of provider {provider.name!r} must be an async generator (async def with yield), but it "
-            f"returned a {type(stream).__name__}"
+            f"stream() of provider {provider.name!r} must be an async generator (async def with yield), but it returned a "
+            f"{type(stream).__name__}"
         )
     try:
         async for item in stream:

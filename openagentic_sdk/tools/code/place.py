@@ -59,7 +59,7 @@ def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
         report = probe_sandbox()
         works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
         rungs = tuple(name for name in works if works[name])
-        # A rung that works for the shell may not work for the interpreter: its libraries may be elsewhere.
+        # A level that works for the shell may not work for the interpreter: its libraries may be elsewhere.
         if rungs not in _levels:
             reasons = [report.reasons[name] for name in works if name in report.reasons]
             _levels[rungs] = _find_level(rungs, reasons)

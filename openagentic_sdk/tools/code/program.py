@@ -224,7 +224,7 @@ class _CodeProgram:
         except ToolError as error:
             data = b""
             self._stop(f"the code was ended because it wrote to the channel of its calls: {error}")
-        if not data:  # it has ended, or closed the channel: then it only makes no more calls
+        if not data:  # the process has ended, or has closed the channel and can make no more calls
             self._loop.remove_reader(self._channel)
 
     def _take_frames(self) -> None:
@@ -322,6 +322,6 @@ def _read_call(body: bytes, used_numbers: set[int]) -> tuple[int, str, Mapping[s
     if type(number) is not int or number in used_numbers or number < 0 or number > sys.maxsize:
         raise ToolError("the call's number was used before, or is invalid")
     if not isinstance(tool, str) or len(tool) > MAX_NAME_CHARS or not isinstance(input, dict):
-        raise ToolError("a call has no name, or no arguments")
+        raise ToolError("a call has no valid name, or no arguments")
     used_numbers.add(number)
     return number, tool, input

@@ -141,7 +141,7 @@ def plain_path_errors(path: ResolvedPath, cwd: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.strerror is None:
-            raise  # raised with a sentence already
+            raise  # its message is already a sentence for the model
         advice = _ADVICE.get(error.errno or 0, "choose another path")
         name = shown_path(path.lexical, cwd)
         shown = name if len(name) <= 200 else f"{name[:100]}...{name[-50:]}"

@@ -230,7 +230,7 @@ def split_path(path: str) -> tuple[str, str]:
                 f"(at most {MAX_NAME_CHARS}, and no dot or space at the beginning or end)"
             )
     if len(names) > MAX_DEPTH:
-        raise ToolError(f"{on_one_line(path, 200)!r} is more than {MAX_DEPTH} folders deep")
+        raise ToolError(f"{on_one_line(path, 200)!r} has more than {MAX_DEPTH} names below /memories")
     scope, rest = (names[0], names[1:]) if names[0] in SCOPES else (SCOPES[0], names)
     return scope, "/".join(rest)
 

@@ -124,7 +124,7 @@ class MemoryTool(BlockingTool):
         with folder.changing() as entries:
             below = [other for other in entries if other == name or other.startswith(f"{name}/")]
             if command == "create":
-                _refuse_used_path(entries, name, place)
+                _refuse_used_path(entries, name, f"File {place}")
                 folder.put(entries, name, checked_text(text["file_text"]), write)
                 return f"File created successfully at: {place}"
             if not below:
@@ -158,10 +158,10 @@ class MemoryTool(BlockingTool):
 
 
 def _refuse_used_path(entries: Mapping[str, Any], name: str, place: str) -> None:
-    """Raise `ToolError` for a path that is taken by a file or a folder, or is inside a file."""
+    """Raise `ToolError` for a path that is taken by a file or a folder, or is inside a file; `place` is how to name it."""
     parts = name.split("/")
     if name in entries or any(other.startswith(f"{name}/") for other in entries):
-        raise ToolError(f"File {place} already exists")
+        raise ToolError(f"{place} already exists")
     file_above = next((above for n in range(1, len(parts)) if (above := "/".join(parts[:n])) in entries), None)
     if file_above is not None:
         raise ToolError(f"{file_above} is a file, so it cannot contain anything: choose another path")
@@ -172,9 +172,7 @@ def _rename(
 ) -> str:
     (scope, name), (new_scope, new) = old, split_path(new_path)
     if new_scope != scope or not new or new.startswith(f"{name}/"):
-        raise ToolError(
-            f"the new path of a rename must be within {ROOT}/{scope}, not below the old path, and must not exist"
-        )
+        raise ToolError(f"the new path of a rename must be within {ROOT}/{scope}, and must not be below the old path")
     place = f"{ROOT}/{scope}/{new}"
     used_paths = {other: 0 for other in entries if other not in below}
     for other in below:
