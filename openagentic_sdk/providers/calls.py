@@ -65,7 +65,7 @@ def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def allowed_callers(tool: Mapping[str, Any], *callers: str) -> dict[str, Any]:
     """The `allowed_callers` field of a tool's definition: `direct` and names that begin with one of `callers`.
 
-    Empty if no such name is left besides `direct`, which the APIs assume.
+    Empty if no such name is left besides `direct`, the default.
     """
     names = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(callers)]
     return {} if set(names) <= {"direct"} else {"allowed_callers": names}

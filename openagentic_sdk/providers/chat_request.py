@@ -147,7 +147,7 @@ def build_chat_request(
     origin: str,
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
-    """Build the request body, and the tool names with which to read the answer."""
+    """Build the request body, and the tool names with which to read the answer. Raises `OptionsError`."""
     names = ToolNames(tools, quirks.accepts)
     definitions = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
@@ -207,7 +207,10 @@ def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dic
 def repair_messages(
     messages: Sequence[Message], *, quirks: Quirks, names: ToolNames | None = None, origin: str = ""
 ) -> list[dict[str, Any]]:
-    """Return the messages in a form that the endpoint accepts; the originals are not changed."""
+    """Return the messages in a form that the endpoint accepts; the originals are not changed.
+
+    Raises `OptionsError` for an unknown role, and for a part that is invalid or not accepted.
+    """
     repair = _Repair(quirks, names or ToolNames(), origin)
     for position, message in enumerate(messages):
         repair.take(message, messages, position + 1)

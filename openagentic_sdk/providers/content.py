@@ -69,7 +69,7 @@ def read_parts(content: Any) -> list[ContentPart]:
 
 
 def read_part(item: Any) -> ContentPart:
-    """Read a part in either form. Raises `OptionsError`, which names the fault."""
+    """Read a part in this module's form or that of chat completions. Raises `OptionsError`, which names the fault."""
     if isinstance(item, str):
         return ContentPart("text", item)
     if not isinstance(item, Mapping):

@@ -117,7 +117,10 @@ class EndpointProvider(ABC):
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        """Prepare the request body, the reader of its answer, and the names of the tools as sent."""
+        """Return the request body, the reader of its answer, and the names of the tools as sent.
+
+        Raises `OptionsError` for messages, tools and settings that the protocol cannot express.
+        """
 
     def authorization(self, key: str) -> dict[str, str]:
         """The headers that carry the key."""
@@ -231,7 +234,10 @@ class EndpointProvider(ABC):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """Return the number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
+        """Return the number of input tokens of a request: the endpoint's own count if it has one, else an estimate.
+
+        Raises one of the provider errors.
+        """
         payload = self.prepare(model, messages, self.controls.offered(tools), stream=False)[0]
         request = self.count_request(model, payload)
         if request is None:
@@ -254,7 +260,7 @@ class EndpointProvider(ABC):
         return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
-        """Return the headers of a request. Raises `OptionsError` if a required key is missing.
+        """Return the headers of a request. Raises `OptionsError` if a required key is missing, and what `keys.call` raises.
 
         `fresh` calls the callables again, because their last values were refused.
         """

@@ -26,8 +26,8 @@ def _absolute(path: str, ctx: ToolContext) -> str:
 
 
 class SkillTool(Tool):
-    """A tool that uses skills: those of its own `library`, otherwise those that the run has read, otherwise those that an
-    empty library finds in a project.
+    """A tool that uses skills: those of its own `library`, otherwise those that the run has read, otherwise those of a
+    library with the default settings.
     """
 
     def __init__(self, library: SkillLibrary | None = None) -> None:

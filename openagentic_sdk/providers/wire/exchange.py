@@ -275,7 +275,7 @@ class Wire:
         if sign is not None:
             # The very last step before sending: signatures cover the body's bytes and expire within minutes.
             headers = await sign(url, headers, encoded or b"")
-        # Although it is a POST: a request for an answer changes nothing at the endpoint.
+        # May be repeated although it is a POST: asking for the same answer a second time does no harm.
         got = await self.http.request(url, headers, encoded, timeouts=timeouts, may_repeat=True)
         if 200 <= got.status < 300:
             return ModelExchange(

@@ -128,7 +128,7 @@ class ThreadFeed:
             self._room.set()
 
     def fail(self, error: BaseException) -> None:
-        """End the feed with this error, whatever the thread is doing."""
+        """End the feed with this error, whatever the thread is doing; no effect if the work has ended."""
         if not self._is_done:
             self._error = error
             self._stop()

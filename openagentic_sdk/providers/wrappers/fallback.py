@@ -19,7 +19,7 @@ _REQUEST_FAULTS = frozenset({400, 413, 422})
 
 @frozen
 class Fallback:
-    """A model to call instead. `provider` and `api_key` default to those of the first model."""
+    """A model to call instead. `provider` defaults to the first model's; `api_key` to the call's key at that provider."""
 
     model: str
     provider: Provider | None = None

@@ -28,7 +28,8 @@ def guarded(
     """Wrap the provider with retries, the breakers that this process shares for its models, and fallback models.
 
     `retry` defaults to a policy that also retries in the middle of an answer. A fallback that names a provider gets retries
-    and breakers too. Providers without an endpoint have no breaker.
+    and breakers too. Providers without an endpoint have no breaker. Raises `OptionsError` for a fallback whose provider
+    cannot be used, for example without a key.
     """
     first = _watched(provider, retry, clock)
     if not fallback:

@@ -70,7 +70,7 @@ class Host:
         return frame
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool and return its output. Raises `ToolError`."""
+        """Call a tool and return its output. Raises `ToolError` if the call fails."""
         number = next(self._ids)
         body = json.dumps({"id": number, "tool": tool, "input": arguments}).encode()
         loop = asyncio.get_running_loop()

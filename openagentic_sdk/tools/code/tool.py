@@ -24,7 +24,8 @@ class CodeTool(Tool):
     """A tool that runs Python: `{"code"}` returns the output of the code. `limits` are those of one call.
 
     The code runs in a sandbox without network and files; each call that it makes is a call like any other, with its own
-    decision and result in the log. Without a sandbox, a call fails with `ToolError`.
+    decision and result in the log. Without a sandbox, a call fails with `ToolError`. Raises `OptionsError` for a limit that
+    is not above 0.
     """
 
     name = "Code"

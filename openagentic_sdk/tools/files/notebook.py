@@ -12,7 +12,10 @@ MAX_OUTPUT_CHARS = 10_000
 
 
 def notebook_lines(data: bytes) -> list[str] | None:
-    """The cells as lines, or None if this is not a notebook (nbformat 4: an object with a list of `cells`)."""
+    """The cells as lines, each output cut after `MAX_OUTPUT_CHARS`; None if this is not a notebook.
+
+    A notebook is an object with a list of `cells` (nbformat 4).
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -166,7 +166,7 @@ def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
 
 
 def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFoundError:
-    """The error for a missing path, with similar names in its folder."""
+    """The error for a missing path, with similar names in its folder, if any."""
     folder, name = os.path.split(path.real)
     text = f"the {noun} {shown_path(path.lexical, cwd)!r} does not exist (working directory {os.path.abspath(cwd)})"
     try:

@@ -54,7 +54,7 @@ class NameRules:
 
 
 class IgnoreFile:
-    """The patterns of one ignore file; false in a condition if there are none."""
+    """The patterns in the first `MAX_RULES` lines of an ignore file; false in a condition if there are none."""
 
     def __init__(self, text: str) -> None:
         lines = text.splitlines()[:MAX_RULES]

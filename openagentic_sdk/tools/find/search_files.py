@@ -54,7 +54,7 @@ class FileSearch:
         self._ctx = ctx
 
     def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
-        """Yield the files with their answers, in order. Raises `SearchStopped`."""
+        """Yield the files with their answers, in order. Raises `SearchStopped` if the time is up."""
         if is_linear(self._query.pattern):
             return ((file, self._search_here(file)) for file in files)
         return self._search_apart(iter(files))

@@ -171,7 +171,10 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
 
 
 def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:
-    """Read the patterns in a file; None if there is no such regular file or it is empty. Like git, follow no links."""
+    """Read the patterns in the first `MAX_IGNORE_BYTES` of a file; None if there is no such regular file or it is empty.
+
+    Links are not followed, as in git.
+    """
     try:
         opened = os.open(path, READ_FLAGS, dir_fd=fd)
     except OSError:

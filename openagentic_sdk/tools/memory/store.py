@@ -182,8 +182,8 @@ class MemoryFolders:
     def overview(self) -> str:
         """The notes to show to a model when a session begins; empty if there are none. Raises `StorageError`.
 
-        Undoubted notes are shown as far as they fit, newest first, then the paths of the other undoubted ones, and only the
-        number of doubtful ones, because a name can carry the same influence as a text.
+        Undoubted notes are shown as far as they fit, newest first, then the paths of up to 100 other undoubted ones, and
+        only the number of doubtful ones, because a name can carry the same influence as a text.
         """
         entries = sorted(self.entries(), key=lambda entry: entry.writes[-1].at if entry.writes else 0, reverse=True)
         blocks, listed, room = [], [], MAX_SHOWN_BYTES
