@@ -147,7 +147,10 @@ def build_chat_request(
     origin: str,
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
-    """Build the request body, and the tool names with which to read the answer. Raises `OptionsError`."""
+    """Build the request body, and the tool names with which to read the answer.
+
+    Raises `OptionsError` for messages, tools and settings that the endpoint does not accept.
+    """
     names = ToolNames(tools, quirks.accepts)
     definitions = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {

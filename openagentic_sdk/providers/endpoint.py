@@ -177,7 +177,7 @@ class EndpointProvider(ABC):
 
     @property
     def is_at_home(self) -> bool:
-        """Whether this is the vendor's own endpoint, or the one that the environment names for it."""
+        """Whether this is the vendor's own endpoint, or the address came from the environment (`url_variable`)."""
         return self._is_url_of_environment or is_host_of(self.hosts, self.base_url)
 
     @property
@@ -256,7 +256,7 @@ class EndpointProvider(ABC):
         return TokenCount(count)
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str] | None:
-        """The URL that counts tokens, the payload, and the name of the count in the answer; None if there is no such URL."""
+        """The URL that counts tokens, the payload for it, and the count's field in the answer; None without such a URL."""
         return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:

@@ -307,7 +307,7 @@ class BashTool(BlockingTool):
     ) -> TriedCommand:
         """Run a command on a copy of the workspace, which `stack` removes; call `keep` or `drop` before that.
 
-        `policy` is the file access of a command that nobody has approved.
+        `policy` is the file access of a command that nobody has approved. Raises `ToolError` if the command cannot run here.
         """
         command = _checked_command(input["command"])
         if policy.problem is not None:

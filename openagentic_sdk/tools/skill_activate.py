@@ -1,4 +1,4 @@
-"""SkillActivate and SkillDeactivate: add a skill to the instructions, and remove it again, on the record."""
+"""SkillActivate and SkillDeactivate: add a skill to the instructions, and remove it again, with an event for each."""
 
 from __future__ import annotations
 

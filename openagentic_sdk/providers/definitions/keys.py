@@ -61,7 +61,7 @@ class KeyNames:
     def _with_names(
         self, arguments: Mapping[str, Any], name: Callable[[str, Mapping[str, Any]], tuple[str, str]]
     ) -> Mapping[str, Any]:
-        """The arguments with other names; `name` returns the name to use and the name in the schema."""
+        """The arguments with other names; `name` maps a key to the name to use and the name in the schema."""
 
         def read(value: Any, schemas: list[Any]) -> Any:
             if not isinstance(value, Mapping | list) or not schemas:

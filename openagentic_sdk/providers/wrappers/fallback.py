@@ -61,7 +61,7 @@ class FallbackProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the answer; before each fallback, a `Retrying` names its model."""
+        """Yield the answer's events; before each fallback, a `Retrying` names its model."""
         attempts = [Fallback(model, self.provider, api_key), *self.fallbacks]
         for position, one in enumerate(attempts, start=1):
             has_shown = done = False

@@ -102,7 +102,7 @@ class RetryingProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the answer, with a `Retrying` before each further attempt."""
+        """Yield the answer's events, with a `Retrying` before each further attempt."""
         attempts = self._attempts(model, messages, tools, api_key, mid_answer=self.policy.mid_answer)
         async with aclosing(attempts):
             async for event in attempts:

@@ -40,7 +40,7 @@ class StreamedProvider(ABC):
     def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the answer."""
+        """Yield the answer's events as they arrive."""
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

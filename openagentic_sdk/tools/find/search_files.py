@@ -84,7 +84,7 @@ class FileSearch:
         return search_file(fd, self._query) if is_small else None
 
     def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
-        """Search in the worker: one batch is always under way while the previous one's answers are read."""
+        """Yield answers from the worker: one batch is always under way while the previous one's answers are read."""
         pending: list[ListedFile] = []
         for batch in _batches(files):
             self._worker.send([(file.real, file.inode) for file in batch])
