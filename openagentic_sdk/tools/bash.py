@@ -87,7 +87,10 @@ def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
 
 @frozen
 class TriedCommand:
-    """A command that ran on a copy. `changes` are its effects; `shortfall` states what it lacked there, or is None."""
+    """A command that ran on a copy, and its effects, `changes`.
+
+    `shortfall` states what the command lacked there or which limit it exceeded, and is None if its effects can be judged.
+    """
 
     command: str
     spec: CommandSpec

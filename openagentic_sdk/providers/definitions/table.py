@@ -125,9 +125,9 @@ TABLE: tuple[AcceptanceRule, ...] = tuple(
 
 @frozen
 class VendorRules:
-    """The limits of one vendor, by rule name; None means no limit.
+    """The limits of one vendor, by rule name; None means no limit, except for `root`.
 
-    `root` None requires a root without unions, conditions, references and lists of values.
+    If `root` is None, the root must not have unions, conditions, references and lists of values.
     """
 
     names: int = 64

@@ -96,7 +96,7 @@ class RetryingProvider(AroundProvider):
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        """Return the whole answer of the first attempt that succeeds. Nothing is shown, so `mid_answer` is not needed."""
+        """Return the whole answer of the first attempt that succeeds. As nothing is shown, `mid_answer` has no effect."""
         return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
 
     async def stream(
