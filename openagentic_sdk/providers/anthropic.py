@@ -393,7 +393,7 @@ def _deferred_tool_names(tools: Sequence[ToolSpec], names: ToolNames) -> dict[st
 
 
 def _with_deferred(definitions: list[dict[str, Any]], found_names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The definitions, with those in `found_names` marked as deferred."""
+    """The definitions, with those in `found_names` marked as deferred; with the placeholder, if it is among them."""
     marked = [
         {**tool, "defer_loading": True} if tool.get("name") in found_names.values() else tool for tool in definitions
     ]

@@ -258,7 +258,6 @@ class BashTool(BlockingTool):
         timeout_s: float,
         ctx: ToolContext,
     ) -> dict[str, Any] | ToolOutput:
-        """Build the call's output for a command that has ended."""
         folder, roots = command_folder(ctx), _roots(ctx)
         notes = [
             *_ending_notes(report, timeout_s),

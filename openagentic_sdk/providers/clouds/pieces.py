@@ -25,7 +25,7 @@ class CallInPieces:
         self._open_path: str | None = None  # of the string that continues
 
     def take(self, piece: Mapping[str, Any]) -> None:
-        """Add a piece."""
+        """Add a piece of the call; one without `willContinue` ends it."""
         for key in ("name", "id"):
             if text := as_text(piece.get(key)):
                 self.call[key] = text

@@ -71,7 +71,7 @@ def _sent_names(payload: Mapping[str, Any]) -> list[str]:
 
 
 def _sent_entries(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The definitions of a request's tools, in order."""
+    """The definitions of a request's tools, in order, whatever the protocol; a vendor's own tool as it was sent."""
     tools = payload.get("tools") or as_mapping(payload.get("toolConfig")).get("tools")
     entries: list[Mapping[str, Any]] = []
     for tool in map(as_mapping, as_list(tools)):

@@ -41,7 +41,6 @@ class _Findings:
     stopped: str = ""
 
     def take(self, path: str, count: int, hits: list[Hit], mode: str, limit: int, max_output_chars: int) -> None:
-        """Add the results of one file."""
         self.counts[path] = count
         if mode != "content":
             self.is_full = len(self.counts) > limit
