@@ -144,7 +144,7 @@ class AbandonedRequests:
         return seqs
 
     async def _take_up(self, session_id: str, seq: int) -> None:
-        """Resume a session's request if its log still ends at `seq`, or tell its followers why that is impossible."""
+        """Resume a session's request if its log still ends at `seq`; if that is impossible, note why and wake its followers."""
         refusal = None
         try:
             async with self._turns:
@@ -165,7 +165,10 @@ class AbandonedRequests:
                         follower.wake()
 
     async def _go_on_with(self, request: AbandonedRequest) -> str | None:
-        """Resume an abandoned request; return the reason if that is impossible."""
+        """Resume an abandoned request, or give it up after `MAX_DEATHS`; return the reason if that is impossible.
+
+        Return None also if another process has resumed it or there is no room for a run now.
+        """
         try:
             if request.deaths >= MAX_DEATHS:
                 await off_loop(True, give_up, self._desk.store, request)

@@ -175,9 +175,10 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 
 def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
-    """The thread's newest request, if it has not ended or the client lacks its last message; otherwise None.
+    """The thread's newest request, if the client has lost the stream of it; otherwise None.
 
-    The client has then lost the stream of that request.
+    That is so if the request is queued, running or suspended, or if the client's last agent message is not the thread's last one. A client that
+    has no agent messages has not lost anything.
     """
     prompts = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
     newest = next(prompts, None)
@@ -451,7 +452,7 @@ def conversation(events: Iterable[Event]) -> list[Json]:
 
 
 def _apply(messages: dict[str, Json], update: Json) -> None:
-    """Apply one event to the messages."""
+    """Apply an AG-UI event to the messages, which are keyed by their ids."""
     match update:
         case {"type": "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START", "messageId": wire_id, "role": role}:
             messages.setdefault(wire_id, {"id": wire_id, "role": role})["content"] = ""

@@ -114,7 +114,7 @@ class Application:
                 header_names = "authorization, content-type, idempotency-key, last-event-id"
                 allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": header_names}
             return await call.reply(204, headers=allowed)
-        # This applies to a path without routes, too: nobody learns without the token which paths exist.
+        # Also for paths without routes: a client without the token must not learn which paths exist.
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
@@ -201,7 +201,7 @@ class Application:
             self.webhooks.notice(session_id)
 
     async def _drain(self) -> None:
-        """Refuse new requests, visible to load balancers in `/ready` for `notice_s` seconds, then suspend the runs."""
+        """Accept no more prompts, leave load balancers `notice_s` seconds to notice it in `/ready`, then suspend the runs."""
         self.desk.stop_taking()
         self.journal.note("drain", state="begins")
         await asyncio.sleep(self._notice_s)
@@ -270,24 +270,24 @@ def app(
     webhooks: Sequence[WebhookTarget] = (),
     webhook_hosts: Iterable[str] = (),
 ) -> Application:
-    """Return the application that serves these agents with a store (default: the one that `open_store()` opens).
+    """Return the application that serves these agents with a store, or with the one that `open_store(store)` opens.
 
     agents          the agents that clients may start; with None, sessions can only be viewed
     auth            the token, or a sync or async function from the ASGI scope to a `Principal`, or to None to refuse;
                     None selects the token of this installation, see `guard.read_token`
-    hosts           names under which the server is reached, as in the header `Host`; its own address is always valid
+    hosts           names by which clients reach the server, as in the header `Host`; its own address is always valid
     origins         other origins whose pages may send requests, with a token
-    max_runs        the maximum number of simultaneous runs; more are refused with status 429
+    max_runs        the maximum number of simultaneous runs in this process; more are refused with status 429
     max_body_bytes  the maximum size of a request body
     grace_s         seconds that runs have at shutdown to finish their step before they are suspended
     in_fleet        whether runs are queued in the store's database for `openagentic-sdk fleet work` instead of running here
-    problem         why there are no agents: the message for clients that request one
+    problem         why there are no agents: the message for clients that try to start one
     notice_s        seconds at shutdown in which `/ready` returns 503 while requests are still answered
     webhooks        receivers of notices about sessions that wait, ended or failed
     webhook_hosts   hosts of `webhooks` that may be in private networks
-    journal         the log with a line per request (default: none; its metrics are in `/metrics`)
+    journal         the log with a line per request, and the counts in `/metrics` (default: only the counts)
 
-    Raises `OptionsError`, including for an agent whose project folder does not exist.
+    Raises `OptionsError`, including for an agent whose project folder does not exist (not with `in_fleet`).
     """
     registry = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
     for name, agent in () if registry is None or in_fleet else registry.items():

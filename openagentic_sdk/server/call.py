@@ -131,7 +131,11 @@ class HttpCall:
             raise RequestRefusedError(415, "the body must not be compressed")
 
     async def json(self, *, may_be_empty: bool = False) -> Any:
-        """Read the body as JSON. Raises `RequestRefusedError`: 413 if too large, 415 if it has no type, 400 if malformed."""
+        """Read the body as JSON; with `may_be_empty`, an empty body is {}.
+
+        Raises `RequestRefusedError` (413 if it is too large, 415 if it has no media type, 400 if it is malformed), and
+        `ConnectionResetError` if the client has disconnected.
+        """
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
             raise RequestRefusedError(400, "Content-Length is not a number")
@@ -240,7 +244,10 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 
 
 class EventStream:
-    """A stream of server-sent events to one client, open during the block. `is_gone` is true once it has disconnected."""
+    """A stream of server-sent events to one client, open during the block.
+
+    `is_gone` is true once the client has disconnected, and for a HEAD request, which receives no events.
+    """
 
     def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call

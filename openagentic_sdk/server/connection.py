@@ -294,7 +294,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _refuse(self, error: RequestRefusedError, *, begun: bool = False) -> None:
-        """Respond to a malformed request and close: the start of the next request cannot be determined."""
+        """Respond with an error, unless a response has `begun`, and close: where the next request starts may be unknown."""
         if not begun:
             self._answer(error)
         self._linger()
@@ -338,7 +338,7 @@ class AsgiExchange:
         return self._head.is_kept and self._is_read
 
     async def receive(self) -> AsgiMessage:
-        """Return the next piece of the body; after its end, wait for the disconnection."""
+        """Return the next piece of the body; after its end, wait until the client has disconnected or been answered."""
         connection = self._connection
         if not self._is_read and not connection.is_gone:
             if not self._asked_for_body and self._head.length != 0:
@@ -373,7 +373,10 @@ class AsgiExchange:
         await self._connection.write(data)
 
     async def finish(self) -> None:
-        """Check, after the application has returned, that its response is complete; an unread request body stays unread."""
+        """Check, after the application has returned, that its response is complete; do not read the rest of the body.
+
+        Raises `ConnectionResetError` for an incomplete response, and `RuntimeError` if there is none.
+        """
         if not self._is_answered:
             # A response abandoned because its client did not read: the missing end shows that it is incomplete.
             if self.has_begun or self._connection.has_ended:
@@ -461,7 +464,7 @@ class WebSocket:
             self._messages.append({"type": "websocket.receive", key: received.data})
 
     async def send(self, message: AsgiMessage) -> None:
-        """Send an accept, a message, a close, or an HTTP response instead of a WebSocket."""
+        """Send an accept, a message, a close, or an HTTP response instead of a WebSocket. Raises `ConnectionResetError`."""
         kind = message["type"]
         if kind == "websocket.accept" and self._state == "asked":
             if message.get(TRUSTED):

@@ -86,7 +86,7 @@ class Desk(Shelf):
     """The runs of one process in one store. `max_runs` limits simultaneous runs; parked ones do not count.
 
     `problem` states why there are no agents, for clients that request one. `followers` are the open subscriptions to
-    sessions, `left` watches over abandoned requests, `messages` delivers messages to runs.
+    sessions, `left` finds and resumes abandoned requests, `messages` delivers messages to runs.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Desk(Shelf):
 
     @property
     def agents(self) -> Agents:
-        """The agents that may be started. Raises `RequestRefusedError` if there are none."""
+        """The agents that may be started. Raises `RequestRefusedError` 403 if there are none."""
         if self._agents is None:
             raise RequestRefusedError(
                 403, self.problem or "this server only shows sessions: to start runs, serve agents"
@@ -206,8 +206,9 @@ class Desk(Shelf):
         If the same answers are sent again with their key, they are not stored again, and the run is resumed unless it has
         been. All answers are stored or none.
 
-        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open (for
-        instance because it was answered before); and `AnswerRefusedError` for an invalid answer.
+        Raises like `start` if the run cannot be resumed; `RequestRefusedError` 403 if the principal may not answer, and 409
+        if one of the questions is not open (for instance because it was answered before); and `AnswerRefusedError` for an
+        invalid answer.
         """
         self._check_open()
         metadata = await self._metadata(who, session_id)
@@ -249,9 +250,9 @@ class Desk(Shelf):
             self._answered.remove(session_id)
 
     async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
-        """Start the run that continues after answers just stored, unless another process already has.
+        """Start the run that continues after answers just stored, unless another process already has started it.
 
-        A lock alone does not prove that: a process that only checks for open questions also locks the session briefly.
+        A locked session does not prove that it has: a process that only checks for open questions also locks it briefly.
         """
         answer_seq = (await off_loop(True, self.store.read_summary, session_id)).events
         until = asyncio.get_running_loop().time() + CLOSING_S
@@ -318,8 +319,8 @@ class Desk(Shelf):
             return str(await off_loop(True, fork))
         except SessionExistsError:
             metadata = await self._metadata(who, fork_id)
-            # The id follows from the key, so an existing fork is the answer to an earlier attempt, unless it was made
-            # elsewhere.
+            # The id follows from the key, so the existing fork was made by an earlier request with this key, which may have
+            # named another event.
             if at_seq not in (None, metadata.get("parent_seq")):
                 raise _other_body(key) from None
             return fork_id
@@ -333,7 +334,7 @@ class Desk(Shelf):
         turns: int | None = None,
         key: str | None = None,
     ) -> Event:
-        """Remove the events after `to_seq`, or the newest `turns` prompts, from the model's view; return the event for it.
+        """Remove the events after `to_seq`, or the newest `turns` prompts, from the model's view; return the recorded event.
 
         Repeated with its key, the call returns the same event.
         """
@@ -382,7 +383,7 @@ class Desk(Shelf):
     async def events(
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
     ) -> tuple[list[Event], int]:
-        """Stored events after a cursor, and the `seq` of the log's last event.
+        """Read up to `limit` stored events after a cursor; return them, and the `seq` of the log's last event.
 
         Raises `RequestRefusedError` 409 if the cursor exceeds the log.
         """
@@ -421,12 +422,12 @@ class Desk(Shelf):
     # --- lifecycle of the process --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start accepting runs, keeping their deltas for later followers, and resuming abandoned requests."""
+        """Start to keep the deltas of runs for later followers, and to resume abandoned requests."""
         watch_of(self.store)
         self.left.look_on()
 
     def stop_taking(self) -> None:
-        """Accept no more runs, and wake all followers."""
+        """Accept no more runs, resume no more abandoned requests, and wake all followers."""
         self.is_draining = True
         self.left.end()
         for follower in self.followers:
@@ -465,7 +466,10 @@ class Desk(Shelf):
         return metadata
 
     async def place(self, who: Principal, name: str | None, key: str | None = None) -> tuple[str, bool]:
-        """The id of the session that a client's name or key denotes, and whether the session exists."""
+        """Find the session that a client's name or key denotes; return its id, new if both are None, and whether it exists.
+
+        Raises `SessionNotFoundError` if the id is in use by another tenant.
+        """
         if name is None and key is None:
             return new_session_id(), False
         # Without a tenant, a name is itself the id if that is free; with one it is hashed, so tenants never share an id.
@@ -485,7 +489,10 @@ class Desk(Shelf):
     async def _earlier(
         self, session_id: str, request_id: str, key: str | None, message: Said | None, *, is_there: bool
     ) -> Started | None:
-        """The run of a request accepted before (`is_new` if it must be resumed now); None if the request is new."""
+        """Find the run of a request accepted before (`is_new` if it must be resumed now); return None for a new request.
+
+        Raises `RequestConflictError`, or `RequestRefusedError` 422, if the id or key was used for something else.
+        """
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id and (seq := await run.wait_stored()):
             return Started(session_id, request_id, seq - 1, is_new=False)
@@ -508,7 +515,7 @@ class Desk(Shelf):
         return None
 
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the work; retry it while a run that has just ended or parked still locks the session.
+        """Do the work and return its result; retry it while a run that has just ended or parked still locks the session.
 
         A run's last event is visible slightly before its lock is released. Raises like the work; `SessionLockedError` if a
         run is in progress.
@@ -536,7 +543,8 @@ class Desk(Shelf):
         agent = options.session_metadata[AGENT_KEY]
         if prompt is not None:
             prompt = replace(prompt, names_files=self.agents[agent].client_files)
-        # No `await` from here to `submit`: a repeated request could arrive meanwhile. Clients do not learn the path itself.
+        # No `await` from here to `submit`: a repeated request could arrive meanwhile. The error omits the path, which clients
+        # need not learn.
         if not options.working_dir().is_dir():
             raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
         earlier_run = self._runs.get(session_id)
@@ -566,7 +574,10 @@ class Desk(Shelf):
         return None if self.goes_on(session_id) else find_abandoned(self.store, session_id, self._agents)
 
     async def go_on_with(self, request: AbandonedRequest) -> None:
-        """Start the run that resumes an abandoned request. Raises like starting a run."""
+        """Start the run that resumes an abandoned request, unless it was cancelled or this process is ending.
+
+        Raises like `begin_run`.
+        """
         assert request.options is not None, "only a request with options can be resumed"
         if await self.messages.cancel_left(request.session_id, request.said_seq, request.options.key_file):
             return  # its process died before it received the cancel
@@ -631,7 +642,7 @@ def rate_headers(desk: Desk) -> dict[str, str]:
 
 
 async def _prompt_not_stored(run: BackgroundRun) -> RequestRefusedError:
-    """The error for a finished run whose prompt is not in the log."""
+    """Wait for the end of a run whose prompt is not in the log; return the error for the client."""
     await run.over()
     [result] = await asyncio.gather(run.wait(), return_exceptions=True)
     if not isinstance(result, BackgroundResult):
@@ -643,7 +654,10 @@ async def _prompt_not_stored(run: BackgroundRun) -> RequestRefusedError:
 
 
 async def is_request_known(store: SessionStore, session_id: str, request_id: str | None, key: str | None) -> bool:
-    """Whether a request with this key is stored or queued. Raises `RequestRefusedError` 422 for a different body."""
+    """Whether a request with this key is stored or queued; False without a key.
+
+    Raises `RequestRefusedError` 422 if the key was used with a different body.
+    """
     if key is None:
         return False
     # In this order, because a message leaves the inbox once it is in the log.
@@ -666,7 +680,7 @@ def note_key(request_id: str) -> str:
 
 
 def request_id_of(key: str | None, *parts: Any) -> str | None:
-    """The request id: the key and a digest of the request; None without a key."""
+    """The request id: the key and a digest of `parts`; None without a key. Raises `RequestRefusedError` 400."""
     if key is None:
         return None
     return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(parts).encode()).hexdigest()[:16]}"

@@ -24,7 +24,7 @@ from .messages import read_message
 
 
 class FleetDesk(Desk):
-    """A desk whose operations return once the run is queued in `fleet`, which must use the same store."""
+    """A desk for the agents and the store of `fleet`. Its operations return once the run is queued."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet.agents, fleet.store)
@@ -67,7 +67,10 @@ class FleetDesk(Desk):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Queue a run; without a new prompt, wake the session's open runs instead if it has any."""
+        """Queue a run, and create its session if it is new; without a prompt, wake the session's open runs if it has any.
+
+        `is_stored` and `guard` have no effect.
+        """
         if options.resume is None:
             new_metadata = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
             # The same request may have arrived twice at the same time: the queue recognizes it by its id.
@@ -92,7 +95,7 @@ class FleetDesk(Desk):
         )
 
     async def _check_may_prompt(self, prompt: Said, session_id: str) -> None:
-        """Raise `QuestionOpenError` if the prompt may not close the open questions; the run checks those asked later."""
+        """Raise `QuestionOpenError` if the prompt may not close the open questions; the run itself checks later ones."""
         open_ids = (
             () if prompt.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
         )
@@ -101,7 +104,7 @@ class FleetDesk(Desk):
 
 
 def _as_prompt(prompt: Said) -> Any:
-    """The prompt as JSON."""
+    """The prompt as JSON that `read_prompt` accepts."""
     if not prompt.may_answer or prompt.typed is not None:
         content = _as_prompt(replace(prompt, may_answer=True, typed=None))
         return {"content": content, "may_answer": prompt.may_answer, "typed": prompt.typed}

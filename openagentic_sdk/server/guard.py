@@ -68,7 +68,7 @@ class Guard:
         self._origins = frozenset(origin.lower() for origin in origins)
         # Cookies signed by one process are valid in all that have the token.
         secret = auth.encode() if isinstance(auth, str) else secrets.token_bytes(32)
-        # A separate key, so that no cookie helps to guess the token.
+        # A separate key, so that cookies do not help to guess the token.
         self._key = hashlib.sha256(b"openagentic-sdk cookie\0" + secret).digest()
         # Cookies are shared by all ports of a host (RFC 6265, section 8.5): two servers there must not overwrite each
         # other's.
@@ -78,7 +78,7 @@ class Guard:
     # --- source of a request -------------------------------------------------------------------------------------------
 
     def check_source(self, scope: AsgiScope) -> str | None:
-        """Check where a request comes from; return its foreign origin if it has one, which is then a permitted one.
+        """Check where a request comes from; return its origin if that is one of `origins`, otherwise None.
 
         Raises `RequestRefusedError` for a wrong Host, Origin or Sec-Fetch-Site.
         """
@@ -120,7 +120,10 @@ class Guard:
     # --- secrets -------------------------------------------------------------------------------------------------------
 
     async def find_principal(self, scope: AsgiScope, foreign_page: str | None = None) -> Principal | None:
-        """The principal of the bearer token (or of `auth`), otherwise of the cookie; None if neither is valid."""
+        """Return the principal of the bearer token (or of `auth`), otherwise of the cookie; None if neither is valid.
+
+        With `foreign_page`, the origin that `check_source` returned, the cookie is ignored.
+        """
         if isinstance(self._auth, str):
             principal = Principal() if self.knows_token(bearer_of(scope)) else None
         else:
@@ -134,7 +137,7 @@ class Guard:
         return principal
 
     async def find_by_token(self, scope: AsgiScope, token: str) -> Principal | None:
-        """The principal of a token that was sent in a WebSocket message instead of a header."""
+        """Return the principal of a token sent in a WebSocket message instead of a header; None if it is not valid."""
         others = [
             (name, value) for name, value in scope["headers"] if name.lower() not in (b"authorization", b"cookie")
         ]
@@ -148,7 +151,7 @@ class Guard:
     # --- browsers ------------------------------------------------------------------------------------------------------
 
     def new_ticket(self, principal: Principal) -> str:
-        """Create a secret that signs a browser in once, within `TICKET_S` seconds."""
+        """Create a secret that signs a browser in once, within `TICKET_S` seconds. Beyond `MAX_TICKETS`, the oldest expire."""
         now = time.monotonic()
         self._tickets = {name: entry for name, entry in self._tickets.items() if entry[0] > now}
         while len(self._tickets) >= MAX_TICKETS:

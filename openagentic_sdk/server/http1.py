@@ -97,7 +97,7 @@ class RequestReader:
         return rest
 
     def read_head(self) -> RequestHead | None:
-        """Parse the head of the next request."""
+        """Take the head of the next request; None if more bytes are needed. Raises `RequestRefusedError`."""
         buffer = self._buffer
         end = buffer.find(b"\r\n\r\n", self._searched)
         seen = len(buffer) if end < 0 else end + 4
@@ -126,7 +126,7 @@ class RequestReader:
         return head
 
     def read_body(self) -> bytes | None:
-        """Take the next piece of the body; b"" at its end."""
+        """Take the next piece of the body; b"" at its end, None if more bytes are needed. Raises `RequestRefusedError`."""
         while self._is_chunked and not self._left:
             size = self._read_chunk_size()
             if size is None:
@@ -144,7 +144,10 @@ class RequestReader:
         return piece
 
     def _read_chunk_size(self) -> int | None:
-        """Take the line with the size of the next chunk; a size of 0 only with the empty line that ends the body."""
+        """Take the line with the size of the next chunk; None if it is incomplete.
+
+        A size of 0 is taken only together with the empty line that ends the body.
+        """
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
         # Only the first byte of the line end after a chunk may have arrived.
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
@@ -236,7 +239,10 @@ def _values(headers: RawHeaders, name: bytes) -> list[bytes]:
 
 
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
-    """The body's length in bytes by RFC 9112 section 6.3, without its leniencies; None if it is chunked."""
+    """The body's length in bytes by RFC 9112 section 6.3, without its leniencies; None if it is chunked.
+
+    Raises `RequestRefusedError`.
+    """
     if codings:
         if lengths or not minor:
             raise RequestRefusedError(
@@ -252,7 +258,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
 
 
 def response_head(status: int, headers: RawHeaders) -> bytes:
-    """The head of a response. Raises `ValueError` for a header that contains a line end."""
+    """The head of a response. Raises `ValueError` for a header without a name, or with a line end or NUL."""
     lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b""))]
     for name, value in headers:
         # A value from a session or a model could otherwise add headers, or a whole response.

@@ -42,7 +42,7 @@ class SmallServer:
 
     @property
     def address(self) -> str:
-        """The server's address on this machine, such as `http://127.0.0.1:8321`; valid once it has started."""
+        """The server's URL on this machine, such as `http://127.0.0.1:8321`; available once it has started."""
         assert self._listening is not None, "start it first"
         host, port = self._listening.sockets[0].getsockname()[:2]
         return http_address(host, port)
@@ -53,7 +53,7 @@ class SmallServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start to listen. Raises `OptionsError` if the address cannot be bound or the application's startup fails."""
+        """Start listening. Raises `OptionsError` if the address cannot be bound or the application's startup fails."""
         loop = asyncio.get_running_loop()
         connect = partial(
             HttpConnection, self._app, self._connections, self._max_connections or _room_for_connections()
@@ -139,7 +139,7 @@ def _room_for_connections() -> int:
 
 
 class _Lifespan:
-    """The application's startup and shutdown (ASGI's lifespan protocol); an application without it is served as it is."""
+    """The startup and shutdown of an application (ASGI's lifespan protocol); both do nothing if it does not support them."""
 
     def __init__(self, app: App) -> None:
         self._app = app

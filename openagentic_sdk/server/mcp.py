@@ -136,7 +136,7 @@ class Face:
 
 
 def is_modern(params: Mapping[str, Any]) -> bool:
-    """Whether a request itself states its protocol version."""
+    """Whether a request is self-contained: its `_meta` states the protocol version, the client or its capabilities."""
     meta = as_mapping(params.get("_meta"))
     return any(name in meta for name in (PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO))
 
@@ -160,7 +160,7 @@ def can_elicit(capabilities: Any) -> bool:
 
 
 def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable[None]] | None:
-    """The function that reports progress; None if the client sent no progress token or cannot be notified."""
+    """Return a function that reports progress; None if the client sent no progress token or cannot be notified."""
     token = meta.get("progressToken")
     if say is None or not isinstance(token, str | int) or isinstance(token, bool):
         return None

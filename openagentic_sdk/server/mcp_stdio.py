@@ -21,7 +21,7 @@ GRACE_S = 1.5
 
 
 class StdioConnection:
-    """The connection of one client. What a legacy client announces in `initialize` applies until its next `initialize`."""
+    """The connection to one client. Capabilities that a legacy client announces apply until its next `initialize`."""
 
     def __init__(self, face: Face, output: Output) -> None:
         self.peer = Peer(output.send, self._answer, self._hear, cancel_method="notifications/cancelled")

@@ -66,7 +66,7 @@ class Caller:
 
     `tell` receives a line about each step. `ask` sends a request to the client and waits (`elicitation/create`, legacy).
     `can_repeat` means that the client can be asked to repeat the call with answers (modern), which then arrive as `inputs`,
-    by key. `can_cancel` means that a client which abandons the call cancels it, and has not merely disconnected.
+    by key. `can_cancel` means that a client which abandons the call wants to cancel it, and has not merely disconnected.
     """
 
     who: Principal
@@ -87,7 +87,10 @@ class InputRequired(Exception):
 
 @frozen
 class _RunStanding:
-    """The state of a run: `running`, `waiting` for a person, `done` or `failed`, and its final text."""
+    """The state of a run: `running`, `waiting` for a person, `done` or `failed`, and its final text.
+
+    `after_seq` is the `seq` of the last event that was read to determine it.
+    """
 
     status: str
     after_seq: int
@@ -113,11 +116,11 @@ class ParkedQuestion:
         return self.question.kind == "question" and self.tool == "AskUserQuestion"
 
     def choices(self) -> list[str]:
-        """The answers that a remote client may give."""
+        """The choices that a remote client may select."""
         return [choice for choice in self.question.choices if choice != _NOT_FROM_AFAR]
 
     def row(self) -> dict[str, Any]:
-        """The question as JSON; `kind` is `question` if `answer_question` accepts it."""
+        """The question as JSON; `kind` is `question` if `answer_question` accepts it, else `person` or `permission`."""
         kind = self.question.kind if self.question.kind != "question" or self.is_for_models else "person"
         choices = [_cut(choice, 200) for choice in self.choices()]
         return {"question_id": self.id, "kind": kind, "prompt": _cut(self.question.prompt), "choices": choices}
@@ -213,7 +216,7 @@ class RunTools:
     # --- the tools ---------------------------------------------------------------------------------------------------
 
     async def _go_on(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """Start a run, or answer a parked one's question, and return the state that it reaches in time."""
+        """Start a run, or answer a parked run's question; return the state that the run reaches in time."""
         until = time.monotonic() + arguments.get("wait_s", self._wait_s)
         beginning = asyncio.create_task(self._begin(name, arguments, caller))
         try:
@@ -238,7 +241,7 @@ class RunTools:
             return started.session_id, started.after_seq, True
         question = await self._find_question(caller.who, session_id, arguments["question_id"])
         if not question.is_for_models:
-            raise ToolInputError("a person decides about this, not a model that calls a tool", path="question_id")
+            raise ToolInputError("only a person may answer this, not a model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
         await self._desk.answer_all(caller.who, session_id, {question.id: arguments["answer"]})
         return session_id, after_seq, True
@@ -304,7 +307,7 @@ class RunTools:
     ) -> dict[str, Any]:
         """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over.
 
-        Return the run's state as the result of the tool.
+        Return the run's state as the result of the tool. Raises `InputRequired` if the client can repeat the call with answers.
         """
         while True:
             state = (

@@ -28,7 +28,7 @@ INBOX_S = 0.2
 
 
 class Messages:
-    """The messages for a desk's runs, delivered while it has runs. A message that has become an event is removed."""
+    """The messages for a desk's runs, delivered while the desk has runs. A message that has become an event is removed."""
 
     def __init__(self, desk: Desk, runs: Mapping[str, BackgroundRun]) -> None:
         self._desk = desk
@@ -62,7 +62,7 @@ class Messages:
         self._is_looking = False
 
     async def _hand_over(self, waiting: Sequence[InboxMessage]) -> None:
-        """Deliver waiting messages to the runs of this process, and remove those that are done."""
+        """Deliver waiting messages to this process's runs; remove received and invalid ones, and cancels once carried out."""
         done = []
         for message in waiting:
             run, name = self._runs.get(message.session_id), name_of(message)
@@ -102,7 +102,10 @@ class Messages:
                 await self.take_up(session_id)
 
     async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
-        """End a request without a run, if a cancel for a run from event `first_seq` on is waiting; return whether it was."""
+        """Cancel a session's request, which has no run, if a cancel for a run that began with event `first_seq` is waiting.
+
+        Return whether one was.
+        """
         waiting = await self._waiting([session_id])
         cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]
         if cancels:
@@ -112,7 +115,10 @@ class Messages:
         return bool(cancels)
 
     async def take_up(self, session_id: str) -> None:
-        """Start a run with a message that arrived just as the last run ended or parked, unless another is in progress."""
+        """Start a run with a message that arrived just as the last run ended or parked.
+
+        Do nothing if another run is in progress or this process is ending.
+        """
         if self._desk.is_draining or await off_loop(True, is_held, self._store, session_id):
             return
         waiting = await self._waiting([session_id])
@@ -135,7 +141,7 @@ class Messages:
                 await self._desk.begin_run(session_id, prompt, options)
 
     async def sessions_of(self, session_ids: Sequence[str]) -> list[str]:
-        """The given sessions that have waiting messages."""
+        """Return the ids of those of the given sessions that have waiting messages."""
         return list(dict.fromkeys(message.session_id for message in await self._waiting(session_ids)))
 
     async def _waiting(self, session_ids: Sequence[str]) -> Sequence[InboxMessage]:

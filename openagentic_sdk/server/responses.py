@@ -92,7 +92,7 @@ def response_id(session_id: str, request_id: str) -> str:
 
 
 def session_of(response_id: str) -> str | None:
-    """The session of a response; None for an id that this server has not issued."""
+    """The id of a response's session; None if `response_id` does not have the form of a response's id."""
     match = _ID.fullmatch(response_id)
     return match[1] if match else None
 
@@ -129,7 +129,10 @@ class ResponsesRequest:
 
 
 def named_in(data: Any) -> tuple[str, str | None]:
-    """The agent and the previous response that a request names. Raises `OptionsError` for invalid names."""
+    """Return the agent ("" if omitted) and the previous response (None if omitted) that a request names.
+
+    Raises `OptionsError` if one of them is invalid or the request is not an object.
+    """
     if not isinstance(data, Mapping):
         raise OptionsError("a request must be one JSON object")
     model, previous = data.get("model") or "", data.get("previous_response_id")
@@ -180,7 +183,7 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
 
 
 def _output_schema(text: Any, accepts: Container[str]) -> Mapping[str, Any] | None:
-    """The schema in `text.format`; None for plain text."""
+    """The schema in `text.format`; None for plain text. Raises `OptionsError` if it is invalid or not accepted."""
     text_format = text.get("format") if isinstance(text, Mapping) else text
     match text_format or {"type": "text"}:
         case {"type": "text"}:
@@ -284,7 +287,7 @@ class _RequestInput:
 
 
 def _text_of(item: Mapping[str, Any]) -> str:
-    """The text of a message that contains nothing else."""
+    """The text of a message. Raises `OptionsError` if the message contains anything else."""
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not parts:
@@ -313,7 +316,7 @@ def _part(part: Any) -> Json:
 
 
 def _from_url(kind: str, url: str, name: Any) -> Json:
-    """A prompt part from a data URL, or with the address of its bytes."""
+    """A prompt part with the bytes in a data URL, or with any other URL unchanged."""
     head, comma, data = url.partition(",")
     name_field = {"name": name} if isinstance(name, str) else {}
     if not url.startswith("data:"):
@@ -428,7 +431,7 @@ class ResponseEvents:
         return [_event("incomplete", self._seq * SPAN + _OVER, response=self.response())]
 
     def set_status(self, state: RequestState, message: str | None = None) -> None:
-        """Set the status of a response that ends in this state without a final event of its own."""
+        """Set the status of a response whose request is in this state and has no end event."""
         self._response["status"] = _STATUSES.get(state, "incomplete")
         if self._response["status"] == "incomplete":
             reason = "waiting" if state == "parked" else state

@@ -1,6 +1,6 @@
 """The native protocol: sessions, their events and the operations on them, under `/v1`; and the pages for people.
 
-All other protocols of this server are derived from it. The table at the end contains every route.
+All other protocols of this server are derived from it. `NATIVE`, at the end, maps the names of its routes to handlers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RouteHandler = Callable[[HttpCall, Office], Awaitable[None]]
 async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """Start a run in this session or in a new one."""
+    """Start a run in the session, or in a new one if `session_id` is None."""
     fields = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
     started = await office.desk.start(
         who, fields.get("agent"), fields.get("prompt"), session_id=session_id, key=key, wishes=fields.get("options")
@@ -94,7 +94,7 @@ async def post_cancel(office: Office, who: Principal, session_id: str, body: Any
 
 
 async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """Copy the session up to an event."""
+    """Copy the session up to the event `at_seq`, or whole if it is omitted."""
     fields = read_fields(body, values.ForkBody)
     return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=fields.get("at_seq"), key=key)}
 
@@ -149,7 +149,7 @@ async def post(
 
 
 def read_fields(body: Any, kind: Any) -> dict[str, Any]:
-    """The fields of a JSON object of this type; null means omitted. Raises `RequestRefusedError` for an invalid value."""
+    """Check a JSON object of this type; return its fields except those that are null. Raises `RequestRefusedError` 400."""
     if not isinstance(body, dict):
         raise RequestRefusedError(400, "the body must be a JSON object")
     annotations = kind.__annotations__
@@ -222,7 +222,7 @@ async def list_questions(call: HttpCall, office: Office) -> None:
 async def _inbox(
     call: HttpCall, office: Office, limit: int, after: str | None = None
 ) -> tuple[SessionPage, list[tuple[SessionSummary, Event]]]:
-    """A page of the sessions that wait for an answer, and their questions, each with its session."""
+    """Read a page of the sessions with open questions; return it, and each question with its session, secrets masked."""
     page = await office.desk.page(call.principal, _is_asking, limit=limit, after=after)
     pairs = []
     for row in page.rows:
@@ -233,7 +233,7 @@ async def _inbox(
 
 
 def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
-    """The filter of a list: a function that returns whether the list shows a session."""
+    """Return the filter of a list: a function that returns whether the list shows a session."""
 
     def keep(row: SessionSummary) -> bool:
         is_found = not query or summary_matches(row, query=query, include_children=True)
@@ -304,14 +304,14 @@ async def show_events(call: HttpCall, office: Office) -> None:
 
 
 def cursor_of(call: HttpCall) -> int:
-    """The `seq` of the client's last event: `Last-Event-ID`, otherwise `?after=`, otherwise 0."""
+    """The `seq` of the client's last event: `Last-Event-ID`, else `?after=`, else 0. Raises `RequestRefusedError` 400."""
     # A browser that reconnects repeats its first URL, so the header is the newer of the two.
     text = call.header("last-event-id") or call.query.get("after") or "0"
     return read_number(text, "a cursor must be the seq of an event, a number of at least 0")
 
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:
-    """Parse a client's integer from 0 to `most`. Raises a `RequestRefusedError` with the message `problem`."""
+    """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` 400 with the message `problem`."""
     # The length is checked before `int`, which refuses more than 4300 digits with an error of its own.
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, problem)
@@ -319,7 +319,7 @@ def read_number(text: str, problem: str, most: int = 10**30) -> int:
 
 
 def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the query fields that a route accepts, each by its type. Raises `RequestRefusedError`."""
+    """Parse the query fields that a route accepts, each by its type; ignore others. Raises `RequestRefusedError` 400."""
     values: dict[str, Any] = {}
     for name, query_field in fields.items():
         word = query.get(name)
@@ -425,7 +425,8 @@ async def show_contract(call: HttpCall, office: Office) -> None:
 async def show_metrics(call: HttpCall, office: Office) -> None:
     """Return this process's metrics, to principals without a tenant, and those of the store's fleet.
 
-    The fleet's metrics are those of the principal's tenant, or of all if it has none.
+    The fleet's metrics are those of the principal's tenant, or of all if it has none. A principal with a tenant is refused if
+    the store has no fleet.
     """
     tenant, texts = call.principal.tenant, []
     if not tenant:

@@ -37,12 +37,12 @@ class Shelf(ABC):
 
     @abstractmethod
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the work once no run locks the session. Raises `SessionLockedError` during a run."""
+        """Do the work once no run locks the session; return its result. Raises `SessionLockedError` during a run."""
 
     async def page(
         self, who: Principal, keep: Callable[[SessionSummary], bool], *, limit: int, after: str | None = None
     ) -> SessionPage:
-        """A page of the tenant's sessions that `keep` accepts, after a cursor; see `SessionStore.page_sessions`."""
+        """Read a page of the tenant's sessions that `keep` accepts, after a cursor; see `SessionStore.page_sessions`."""
         seen = self._shown_row
         read_page = partial(self.store.page_sessions, tenant=who.tenant, limit=limit, after=after)
         page: SessionPage = await off_loop(True, partial(read_page, keep=lambda row: keep(seen(row))))
@@ -51,31 +51,31 @@ class Shelf(ABC):
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[SessionSummary]:
-        """A page of the tenant's sessions, most recently updated first."""
+        """Read `limit` of the tenant's sessions that match `query`, most recently updated first, after `offset` others."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
         rows: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
         return [self._shown_row(row) for row in rows]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events of the tenant's sessions that contain all words of `query`."""
+        """Find up to `limit` events of the tenant's sessions that contain all words of `query`."""
         find = partial(self.store.search, query, limit=limit, tenant=who.tenant)
         hits: list[SearchHit] = await off_loop(True, find)
         return hits
 
     async def rename(self, who: Principal, session_id: str, title: str) -> SessionSummary:
-        """Set the session's title, which is shown to people."""
+        """Set the session's title, which is shown to people; return its new summary."""
         return await self._change(who, session_id, partial(rename_session, self.store, session_id, title))
 
     async def archive(self, who: Principal, session_id: str, *, archived: bool) -> SessionSummary:
-        """Archive the session, or restore it to lists, by a tag."""
+        """Hide the session from lists by adding a tag, or restore it by removing the tag; return its new summary."""
         add, remove = ((ARCHIVED,), ()) if archived else ((), (ARCHIVED,))
         return await self._change(who, session_id, partial(tag_session, self.store, session_id, add=add, remove=remove))
 
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
-        """Delete the session and its subagents' sessions, `confirmed` by its id; return their ids.
+        """Delete the session and its subagents' sessions; return their ids.
 
-        Raises `RequestRefusedError` 403 if the principal may not answer, and `SessionHeldError` if the session must be
-        kept.
+        Raises `RequestRefusedError` (400 unless `confirmed` is the session's id, 403 if the principal may not answer),
+        `SessionLockedError` during a run, and `SessionHeldError` if the session must be kept.
         """
         await self.row(who, session_id)
         if confirmed != session_id:

@@ -1,7 +1,7 @@
 """Send a session's events to a client: as server-sent events, or over a WebSocket that also accepts posted operations.
 
 Both follow the store from the client's cursor, which is a `seq`; deltas, which have no `seq`, are sent in between. A client
-that does not read in time is dropped, and resumes later from the last event that it has.
+that does not read in time is dropped, and can resume later from the last event that it received.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ RETRY = b"retry: 1000\n"
 MAX_WRITE_BYTES = 256 * 1024
 AUTH_S = 10.0
 _CACHED_EVENTS, _CACHED_BYTES = 256, 1024 * 1024
-# Close codes, of which the first three are private (RFC 6455 section 7.4.2): no token, no such session, a cursor beyond the
-# end of the log.
+# Close codes. The first three are private (RFC 6455 section 7.4.2): no token, no such session, a cursor beyond the end of
+# the log.
 NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 1012
 
 
 class EventLines:
-    """Events in the form sent to clients: JSON on one line of ASCII, with secrets masked.
+    """An encoder of events for clients: JSON on one line of ASCII, with secrets masked.
 
-    Each event is encoded once for all simultaneous followers.
+    An event is encoded once for all simultaneous followers.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class EventLines:
         self._written_bytes = 0
 
     def line(self, event: Event) -> str:
-        """The JSON of an event."""
+        """Return the JSON of an event."""
         return self._write(event)[1]
 
     def shown(self, event: Event) -> Event:
@@ -57,7 +57,7 @@ class EventLines:
         return shown(event, self._redact)
 
     def sse(self, event: Event) -> bytes:
-        """A server-sent event: `id` is the `seq`, `data` the JSON; deltas have no id."""
+        """Return an event as a server-sent event: `id` is the `seq`, `data` the JSON; deltas have no id."""
         return self._write(event)[2]
 
     def _write(self, event: Event) -> tuple[Event, str, bytes]:
@@ -77,7 +77,10 @@ class EventLines:
 async def send_events(
     call: HttpCall, desk: Desk, lines: EventLines, session_id: str, after_seq: int, *, one_run: bool
 ) -> None:
-    """Respond with server-sent events after a cursor; with `one_run`, up to the end of the current run."""
+    """Respond with server-sent events after a cursor; with `one_run`, up to the end of the current run.
+
+    The response is 204 if that run has ended at the cursor, and one `resync` event if the cursor exceeds the log.
+    """
     row = await desk.row(call.principal, session_id)
     is_over = row.state != "running" and (
         row.state not in LEFT_STATES or await desk.left.why_left(session_id) is not None
@@ -136,7 +139,7 @@ PostAction = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[
 
 
 class Socket:
-    """A client on a WebSocket: it receives events, and each `{"post", "body", "key", "id"}` that it sends gets a `reply`."""
+    """A WebSocket to one client, which receives events, and a `reply` to each `{"post", "body", "key", "id"}` it sends."""
 
     def __init__(self, receive: Receive, send: Send, desk: Desk, lines: EventLines) -> None:
         self._receive = receive

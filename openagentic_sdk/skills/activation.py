@@ -166,12 +166,13 @@ def activation_event(
     variables: Mapping[str, str] | None = None,
     model_names: Mapping[str, str] | None = None,
 ) -> SkillActivated:
-    """Build the event that activates a skill.
+    """Build the event that activates a skill. Raises `OptionsError` if the skill's model names a provider.
 
     Grants require `trusted`. With `enforce`, only allowed-tools may be used while the skill is active. Arguments are kept
     separate from the instructions, so that a resumed session does not carry out an old request again.
     """
     body = render_body(info, doc, variables or {})
+    # Called for its effect: the plugin's data folder is created if the text refers to it.
     plugin_variables(info.plugin_root, info.plugin_data, doc.body)
     allowed = filled_rules(info, doc.allowed_tools, variables or {})
     return SkillActivated(
@@ -192,7 +193,7 @@ def activation_event(
 
 
 def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
-    """The prompt that has a skill carried out immediately. `variants` are its variants for folders of the project."""
+    """The prompt that makes the model carry out a skill now. `variants` are the skill's variants for folders of the project."""
     request = f"Follow the skill {name} now."
     request = f"{request} It is for: {arguments}" if arguments else request
     if variants:
@@ -226,7 +227,7 @@ def sha256_text(text: str) -> str:
 
 
 def drift_event(active: SkillActivated, body_now: str | None) -> SkillDrifted | None:
-    """The warning that an active skill's text differs from its file, or None. If `body_now` is None, the file is gone."""
+    """The warning that an active skill's file has changed, or is gone (`body_now` None); None if the text is the same."""
     now = sha256_text(body_now) if body_now is not None else None
     if now == active.body_sha256:
         return None

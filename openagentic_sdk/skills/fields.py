@@ -19,7 +19,7 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 class Fields:
-    """Frontmatter values converted to the types that their keys require; an invalid one yields a diagnostic and its text."""
+    """A reader of frontmatter values, each by the type that its key requires. Invalid values are listed in `diagnostics`."""
 
     def __init__(self, front: Frontmatter) -> None:
         self._front = front
@@ -44,7 +44,7 @@ class Fields:
         return self.source(key)
 
     def source(self, key: str) -> str:
-        """The value as written in the file: `[a] [b]` is not YAML, and `[a]` means the brackets."""
+        """The value on one line; one in brackets as written in the file: `[a] [b]` is not YAML, and `[a]` means the brackets."""
         source = self._front.sources.get(key)
         value = self._front.data.get(key)
         if isinstance(value, str) and not value.startswith("["):
@@ -64,7 +64,7 @@ class Fields:
         return self._parts(key, split_rules)
 
     def flag(self, key: str, default: bool) -> bool:
-        """The value as a boolean: true/false, yes/no, on/off, 1/0, ignoring case."""
+        """The value as a boolean: true/false, yes/no, on/off, 1/0, ignoring case; `default` for any other value."""
         value = self._front.data.get(key)
         word = value.strip().casefold() if isinstance(value, str) else None
         if word in _TRUE or word in _FALSE:
@@ -130,7 +130,7 @@ def unmapped_model(name: str, model_names: Mapping[str, str] | None = None) -> s
 
 
 def how_to_map(word: str) -> str:
-    """The sentence that explains how to map a word of the menu to a model."""
+    """A clause that explains how to map a word of the menu to a model."""
     variable = f" or ANTHROPIC_DEFAULT_{word.upper()}_MODEL" if word in ("haiku", "sonnet", "opus") else ""
     return f'"modelNames": {{"{word}": ...}} in settings.json{variable} names one'
 

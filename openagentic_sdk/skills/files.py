@@ -134,7 +134,7 @@ def walk_files(
 
 
 class FolderListings:
-    """The contents of folders, listed again only if a folder changed.
+    """A cache of the contents of folders; a folder is listed again only if it has changed.
 
     The target of a link may change while its folder does not, so folders with links are listed every time.
     """
@@ -233,7 +233,10 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
 
 
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:
-    """List the first `most` files below a skill's folder by name, except its SKILL.md; count the further ones."""
+    """List the first `most` files below a skill's folder by name, except its SKILL.md; count the others.
+
+    Return nothing for a folder that cannot be listed or has too many files.
+    """
     try:
         names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")
     except OSError:

@@ -24,7 +24,7 @@ Metadata: TypeAlias = Mapping[str, Value]
 
 @frozen
 class Frontmatter:
-    """A file in two parts.
+    """A Markdown file, split into its metadata and its body.
 
     `data` contains only strings, lists and dicts. `sources` maps each top-level key to the text of its value as written in
     the file and its line. `rung` is `strict`, `lenient`, `scan`, `body` (nothing could be read) or `none` (there is no
@@ -217,7 +217,7 @@ _NAMED_LINE = regex(
 
 
 def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
-    """Search for the two important lines if they could not be read; below keys that were read, in the first column only."""
+    """Search the text for lines with a missing `name` or `description`; if any keys were read, in the first column only."""
     data, where = dict(front.data), dict(front.sources)
     head = split.yaml[:MAX_FRONTMATTER_CHARS]
     for match in _NAMED_LINE.finditer(head):

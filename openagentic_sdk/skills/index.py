@@ -79,8 +79,9 @@ class Shadowed:
 
 @frozen
 class SkillRoot:
-    """A folder in which to look for skills. `boundary` is where links may lead; a lower `rank` wins.
+    """A folder in which to look for skills.
 
+    `boundary` is the real folder that links may not leave. A lower `rank` wins. `prefix` precedes the name of each skill.
     If the name of a skill from a folder below the working directory is taken, that folder's path `nested` precedes it:
     `apps/web:deploy`.
     """
@@ -97,7 +98,7 @@ class SkillRoot:
 
 @frozen
 class IndexResult:
-    """The listed skills by name, those shadowed by another of the same name, and the problems of the files."""
+    """The listed skills, sorted by name, those shadowed by another of the same name, and the problems of the files."""
 
     skills: tuple[SkillInfo, ...]
     shadowed: tuple[Shadowed, ...] = ()
@@ -303,7 +304,7 @@ class SkillIndex:
 
 
 def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
-    """The index entry for a skill's text."""
+    """The index entry of a parsed skill whose SKILL.md is at `path`, below `root`."""
     return SkillInfo(
         name=root.prefix + doc.name,
         summary=f"{doc.summary} {one_line(doc.when_to_use)}".strip(),
@@ -325,7 +326,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
 
 
 def _folder_of(path: str) -> str:
-    """The name of the last folder in an absolute path."""
+    """The name of the folder that contains the file at an absolute path."""
     return path.rsplit(os.sep, 2)[-2]
 
 
@@ -341,7 +342,10 @@ def load_skill(info: SkillInfo) -> SkillDoc:
 
 
 def _settle(rooted_skills: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
-    """Choose the first skill of each name; `rooted_skills` is in the order of the roots, then of the paths."""
+    """Choose the first skill of each name; return the chosen ones, sorted by name, and the shadowed ones.
+
+    `rooted_skills` is in the order of the roots, then of the paths. A skill of a nested folder is renamed if its name is taken.
+    """
     winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
     shadowed: list[Shadowed] = []
     for root, info in rooted_skills:

@@ -25,9 +25,9 @@ class DocumentedWord:
 
     `state` is `does` if the word has the same effect here, `narrower` if it has a narrower one (see `how`), `no` if it has
     none (`how` is what to do instead), `nothing` if it has none in either product (it is for other programs, or for
-    people), and `ours` if it is this library's own. If `aside` is true, its missing effect does not change a run, which
-    does not report it. `fact` is the content of the documentation's `page` about it, in the version that was read; `test`
-    names the test that shows the state.
+    people), and `ours` if it is this library's own. If `aside` is true, runs do not report the word, because its missing
+    effect does not change them. `fact` is the content of the documentation's `page` about it, in the version that was read;
+    `test` names the test that shows the state.
     """
 
     kind: str
@@ -57,9 +57,9 @@ def _entries() -> Mapping[str, list[dict[str, Any]]]:
 
 @cache
 def rows_of(kind: str) -> Mapping[str, DocumentedWord]:
-    """The rows of a kind by word.
+    """The rows of a kind by word. Raises `ValueError` for a word that the file contains twice.
 
-    The words of an entry are a list that shares one `fact`, or a map with a fact for each.
+    In the file, the words of an entry are a list that shares one `fact`, or a map with a fact for each.
     """
     rows: dict[str, DocumentedWord] = {}
     for entry in _entries()[kind]:
@@ -91,7 +91,7 @@ def row_of(kind: str, word: str) -> DocumentedWord | None:
 
 @cache
 def words(kind: str, *states: WordState) -> frozenset[str]:
-    """The words of a kind that are in one of the states, or all of them."""
+    """The words of a kind that are in one of the states; all words if no state is given."""
     entries = [entry for entry in _entries()[kind] if not states or entry["state"] in states]
     return frozenset(word for entry in entries for word in entry["words"])
 

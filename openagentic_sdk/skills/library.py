@@ -31,7 +31,8 @@ def trust_nobody(skill: SkillInfo) -> bool:
 class Activation:
     """A skill's document, the event that activates it, and its text as a draft if its commands must run.
 
-    `unmapped_model` is the word for its model, if it is not mapped here.
+    `event` is None if activating the skill would change nothing. `unmapped_model` is the skill's word for its model, if that
+    is not mapped here.
     """
 
     doc: SkillDoc
@@ -61,10 +62,10 @@ class Activation:
 class SkillLibrary:
     """The indexes of the projects that a run touches, each cached until its files change.
 
-    `trusts` determines whether a skill's allowed-tools are granted, `enforce` that they are everything that may be used
-    while it is active, `reads_project` whether skills of projects count at all, `runs_commands` that the commands in the
-    text of a trusted skill run on activation, as far as rules allow them. `commands` returns the text of a command by its
-    name and arguments, for a model that requests one like a skill. See `index_skills` for the other settings.
+    `trusts` decides whether a skill's allowed-tools are granted; with `enforce`, only they may be used while the skill is
+    active. Without `reads_project`, skills of projects are ignored. With `runs_commands`, the commands in the text of a
+    trusted skill run on activation, as far as rules allow them. `commands` returns the text of a slash command by its name
+    and arguments, for a model that requests one like a skill. See `index_skills` for the other settings.
     """
 
     def __init__(
@@ -139,8 +140,7 @@ class SkillLibrary:
         trusted = self.trusts(info)
         try:
             digest = tree_sha256(os.path.dirname(info.path))
-        # The skill is used without a digest of its folder: its own text has one.
-        except FileRefusedError:
+        except FileRefusedError:  # too many or too large files: the digest of the skill's own text must do
             digest = None
         event = activation_event(
             info,

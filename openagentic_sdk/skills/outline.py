@@ -11,7 +11,7 @@ from ..ground.text import one_line
 
 @frozen
 class Outline:
-    """The outline of a Markdown body."""
+    """The title, the first paragraph and the checklist of a Markdown body; each is empty if it is missing."""
 
     title: str = ""
     paragraph: str = ""
@@ -119,7 +119,7 @@ def fence_behind(fence: str, line: str) -> str:
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""
-    # After the mark, only characters that every reader treats as blank: code must not end here, and run, where people see it
-    # continue.
+    # After the mark, only characters that every Markdown reader treats as blank: text that people see inside the code must
+    # not be outside of it here, where it could contain commands to run.
     closes = mark and mark[1].startswith(fence) and not line[mark.end() :].strip(" \t\r")
     return "" if closes else fence

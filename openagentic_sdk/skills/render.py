@@ -42,7 +42,7 @@ def split_words(arguments: str) -> list[str]:
 
 
 def fill_variables(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `${NAME}` and `{baseDir}` if `variables` has a value; everything else is kept."""
+    """Replace `${NAME}`, and `{baseDir}` as `${CLAUDE_SKILL_DIR}`, if `variables` has a value; keep everything else."""
 
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1] or "CLAUDE_SKILL_DIR", match[0])
@@ -51,9 +51,9 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
-    """The values of `${...}` in the text of a plugin: its folder, and the folder of its data; empty without a `root`.
+    """Return the values of `${...}` in a plugin's text: its folder and its data folder; empty without a `root`.
 
-    The folder of its data survives updates; it is created if one of the `texts` refers to it.
+    The data folder survives updates of the plugin. It is created if one of the `texts` refers to it.
     """
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
         with contextlib.suppress(OSError):  # the program that uses the folder reports the problem
@@ -64,7 +64,7 @@ def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
 
 @mutable
 class _Filling:
-    """The values for one text, and whether any of them was used."""
+    """The values for one text, whether an argument was used, and the `room`: how many characters may still be filled in."""
 
     arguments: str
     words: list[str]
@@ -74,7 +74,7 @@ class _Filling:
     room: int = MAX_FILLED_CHARS
 
     def value(self, match: re.Match[str]) -> str:
-        """The value of one placeholder; the placeholder itself once too much was filled in."""
+        """The value of one placeholder; the placeholder itself once there is no more `room`."""
         value = self._value(match)
         self.room -= len(value)
         return value if self.room >= 0 else match[0]
@@ -107,7 +107,7 @@ class _Filling:
 
 
 def has_place(text: str, names: Sequence[str] = ()) -> bool:
-    """Whether a text has a placeholder for arguments."""
+    """Whether a text has a placeholder for arguments, including those with the given names."""
     return any(
         not match[1] and not match[2] and not match[3] and (match[6] is None or match[6] in names)
         for match in _PLACEHOLDER.finditer(text)
@@ -122,7 +122,7 @@ def first_number(text: str) -> int:
 # A placeholder counts in a command only as a word of its own, so that its value remains one word whatever it contains.
 _SHELL_WORD = regex(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
 _SHELL_QUOTED = regex(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
-# Quotes may begin or end elsewhere than they seem to because of these: substitutions, comments, texts between two marks.
+# Quotes may begin or end elsewhere than they seem to because of these: substitutions, comments, here-documents.
 _UNCLEAR = regex(r"""[`#]|\$[({'"]|<<""")
 _NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 
@@ -130,8 +130,8 @@ _NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:
     """Fill the arguments into a command line, each quoted for the shell; a placeholder without a value is kept.
 
-    So is one inside the line's own quotes, where ours would not work, unless its value needs no quotes. `first` is the
-    number of the first word, see `first_number`.
+    A placeholder inside the line's own quotes is kept as well, because ours would not work there, unless its value needs no
+    quotes. `first` is the number of the first word, see `first_number`.
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, first)

@@ -90,7 +90,7 @@ _FLOW_COLON = regex(r"[ \t]*+:")
 
 
 class YamlReader:
-    """One pass over the text; `pos` is the current position, `end` the end of the last value."""
+    """A reader of one text, in a single pass; `pos` is the current position, `end` the end of the last value."""
 
     def __init__(self, text: str, first_line: int) -> None:
         self.text = text

@@ -235,7 +235,7 @@ class ToolsTest(FaceCase):
         self.assertEqual((data["status"], data["question"]["kind"]), ("waiting", "person"))
         known = {"session_id": data["session_id"], "question_id": data["question"]["question_id"]}
         refused = await self.call("answer_question", **known, answer="yes")
-        self.assertIn("a person decides about this", self.text(refused))
+        self.assertIn("only a person may answer this", self.text(refused))
 
     async def test_long_and_odd_texts_are_cut_and_cleaned(self) -> None:
         registry = agents(loud=["\x1b[31m" + "x" * 20_000])
@@ -266,7 +266,7 @@ class PermissionTest(FaceCase):
         self.assertIn(f"openagentic-sdk chat --resume {data['session_id']}", self.text(asked))
         answer = {"session_id": data["session_id"], "question_id": data["question"]["question_id"], "answer": "yes"}
         refused = await self.call("answer_question", **answer)
-        self.assertIn("a person decides about this", self.text(refused))
+        self.assertIn("only a person may answer this", self.text(refused))
         self.assertFalse(self.is_written())
 
     async def test_a_modern_client_asks_its_person_and_calls_again(self) -> None:

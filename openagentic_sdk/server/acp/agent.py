@@ -43,7 +43,7 @@ AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 _CODES = ((ApiKeyError, AUTH_REQUIRED), (SessionNotFoundError, NOT_FOUND), (OptionsError, INVALID_PARAMS))
 _MAX_ERROR_CHARS = 1_000
 PAGE_SESSIONS = 100
-# The time limit for the shutdown after the editor has disconnected: it kills a process that takes longer.
+# The time limit for the shutdown after the editor has disconnected: editors kill a process that takes longer.
 LEAVE_S = 2.0
 
 Method = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -53,7 +53,7 @@ MakeOptions = Callable[[str], OpenAgenticOptions]
 
 
 class EditorAgent:
-    """One connection with an editor. Outgoing lines go to `send`; incoming lines go to `peer.receive`.
+    """A connection to one editor. Outgoing lines go to `send`; incoming lines go to `peer.receive`.
 
     `store` contains all sessions; `models` are offered in addition to the one that the options name.
     """
@@ -193,8 +193,8 @@ class EditorAgent:
             raise OptionsError(
                 f"session {session_id!r:.100} belongs to {session_cwd}, not to {cwd}: open it there, or fork it"
             )
-        # Fails before the editor shows a history that could not be continued: another process holds it, or it is
-        # damaged.
+        # Fails before the editor shows a history that could not be continued: another process has locked the session, or
+        # its log is damaged.
         self._store.open_writer(session_id).close()
 
     def _updates(self, session: EditorSession) -> Iterable[Json]:

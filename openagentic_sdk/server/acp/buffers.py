@@ -1,7 +1,7 @@
 """Protect unsaved changes: a file is edited only if its text in the editor equals the file on disk.
 
-The editor's own file methods are used for nothing else. Access through them would bypass the sandbox and the check of which
-text the model has read, so tools read and write the files themselves.
+The editor's file methods are used only for this comparison. Access through them would bypass the sandbox and the check of
+which text the model has read, so tools read and write the files themselves.
 """
 
 from __future__ import annotations

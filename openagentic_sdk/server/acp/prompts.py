@@ -63,7 +63,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
 
 
 def _link(uri: str, name: str) -> str:
-    """The text that represents a link in the prompt: the path of the file, which the model can read."""
+    """The text that represents a link in the prompt: the path of a local file, which the model can read, or else the URI."""
     path = path_of(uri)
     place, label = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
     return f"(attached: `{place}`)" if not label or label in place else f"(attached: `{label}`, `{place}`)"

@@ -84,8 +84,8 @@ class AsyncClient(AsyncOperations):
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yield the events after `seq` number `after` as they happen, including deltas.
 
-        With `until_result`, stop at the end of the run or at a question for which it waits. A lost connection is
-        re-established after the last event received, and given up after eight failures in a row.
+        With `until_result`, stop once the run has ended or waits for an answer. A lost connection is re-established after the
+        last event received, and given up after eight failures in a row.
 
         Raises `RequestRefusedError`, including if `after` exceeds the end of the log (`cursor_beyond_log`), and with
         `until_result` if the run's process has ended and no server can resume the run (`no_run`).
@@ -161,7 +161,7 @@ class AsyncClient(AsyncOperations):
     async def _ask(
         self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *, may_repeat: bool
     ) -> Any:
-        """Send a request and convert its response to the type in the contract."""
+        """Send a request; return its response as the contract's type, as text if it is not JSON, or None if it is empty."""
         answer = await self._send(endpoint.method, path, headers, body, may_repeat, endpoint)
         try:
             data = await answer.read_all()
@@ -328,7 +328,10 @@ def _may_pass(error: RequestRefusedError | ProviderError) -> bool:
 
 
 def _check_notice(name: str, data: str, *, until_result: bool) -> None:
-    """Raise for a notice in a stream. A stream that ends with `error` is requested again, and refused with the reason."""
+    """Raise `RequestRefusedError` for the notice `resync` or, with `until_result`, `left`; ignore others.
+
+    After the notice `error` the stream ends, and the next request for it is refused with the reason.
+    """
     if name == "resync":
         raise RequestRefusedError(409, "the cursor is after the end of the log", "cursor_beyond_log")
     if name == "left" and until_result:

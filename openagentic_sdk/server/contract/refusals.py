@@ -76,14 +76,14 @@ REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, *
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error of `REFUSALS`."""
+    """The code, a key of `CODES`, of an error in `REFUSALS`."""
     if isinstance(error, RequestRefusedError):
         return error.code or _OF_STATUS.get(error.status, "internal")
     return next(code for kind, code, *_ in _REFUSED if isinstance(error, kind))
 
 
 def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
-    """The status, sentence and headers of the response for an error of `REFUSALS`."""
+    """The status, message and headers of the response to an error in `REFUSALS`."""
     if isinstance(error, RequestRefusedError):
         again = error.retry_after_s
         return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
@@ -92,6 +92,6 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """The JSON body of the response for an error of `REFUSALS`."""
+    """The JSON body of the response to an error in `REFUSALS`."""
     status, message, _ = refusal_of(error)
     return {"error": {"status": status, "code": code_of(error), "message": message}}

@@ -15,7 +15,7 @@ MAX_PAGE_EVENTS = 1000
 
 @frozen
 class QueryField:
-    """A field of a query: text, an integer from 0 to `most`, a flag, or one of `words`."""
+    """A field of a query: text, an integer from 0 to `most`, a flag, or one of `words`. `says` is its description."""
 
     says: str
     kind: type[str] | type[int] | type[bool] = str
@@ -27,10 +27,10 @@ class QueryField:
 class Endpoint:
     """One route. `name` is the name of the client's method; parameters in `path` are written `{name}`.
 
-    `answers` maps each status that is not a refusal to the type of its JSON value, or to a media type. `body` is the type
-    of the request body and `query` maps the query's fields. `has_key` is true if the route accepts an Idempotency-Key,
-    `is_open` if it needs no secret, and `streams` if the response is also available as server-sent events. `room` is the
-    route's protocol.
+    `answers` maps each status that is not a refusal to its content: the class of a JSON value, the type of an event, a media
+    type, or None. `body` is the type of the request body; `query` contains the query's fields by name. `has_key` is true if
+    the route accepts an Idempotency-Key, `is_open` if it needs no secret, and `streams` if the response is also available as
+    server-sent events. `room` is the route's protocol.
     """
 
     name: str
@@ -279,7 +279,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "tell_ready_as_before",
         "GET",
         "/healthz",
-        "Report the same as `/ready`, whose older name this is",
+        "Report the same as `/ready`, under its older name",
         {200: values.ServerHealth, 503: values.ServerHealth},
         is_open=True,
         room="page",

@@ -69,7 +69,6 @@ def _content(answer: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any], indent: str = "") -> str:
-    """The TypeScript type of a schema."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema:
@@ -79,9 +78,9 @@ def _type(schema: Mapping[str, Any], indent: str = "") -> str:
     if either := schema.get("oneOf") or schema.get("anyOf"):
         is_open = any("enum" in each for each in either)
         types = [
-            "(string & {})"
+            "(string & {})"  # next to a plain `string`, editors would not suggest the words
             if is_open and each == {"type": "string"}
-            else _type(each, indent)  # next to a plain `string`, editors would not suggest the words
+            else _type(each, indent)
             for each in either
             if each != LATER_EVENT  # with it, comparing `type` would not narrow the union
         ]

@@ -229,7 +229,7 @@ class SessionCause:
 
 @frozen
 class DroppedPrompt:
-    """A prompt that a compaction would replace by its summary."""
+    """A prompt that a compaction would replace with its summary."""
 
     seq: Count
     text: str
@@ -239,11 +239,11 @@ class DroppedPrompt:
 class SessionContext:
     """The use of the model's window, and what a compaction would drop now.
 
-    `tokens` is the estimated size of the next request and `by_kind` its parts, `last_request_tokens` is the endpoint's
-    count of the last one. `window` is null if the size of the window is unknown; `source` is its origin. A compaction
-    starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It would clear the
-    outputs of the calls `cleared`, or replace everything up to event `up_to_seq`, including the prompts `dropped`, by a
-    summary. `unpriced` are models without a known price. `lines` describes all of it for people.
+    `tokens` is the estimated size of the next request, `by_kind` the sizes of its parts, and `last_request_tokens` the
+    endpoint's count of the last one. `window` is the window's size in tokens, null if it is unknown; `source` is its origin.
+    A compaction starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It would
+    clear the outputs of the calls `cleared`, or replace everything up to event `up_to_seq`, including the prompts `dropped`,
+    with a summary. `unpriced` are models without a known price. `lines` describes all of it for people.
     """
 
     session_id: str

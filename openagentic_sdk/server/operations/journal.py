@@ -1,7 +1,7 @@
 """The server's log and metrics: one line for each request, finished run and drain, and the values of `/metrics`.
 
 A line contains the request's id, which is also the response's `X-Request-Id`, and the trace id from the client's
-`traceparent`. It never contains anything that could sign anyone in: neither a query nor a ticket, nor any header.
+`traceparent`. It never contains anything that could sign anyone in: neither a query nor a ticket, nor any other header.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 @mutable
 class ServedRequest:
-    """A request in progress. `status` is 0 until the response starts, and remains 0 if the client disconnects first."""
+    """A request in progress. `trace` is its trace id, and `began` the reading of the monotonic clock when it arrived.
+
+    `status` is 0 until the response starts, and remains 0 if the client disconnects first.
+    """
 
     id: str
     method: str
@@ -62,7 +65,7 @@ class Journal:
     # --- requests ------------------------------------------------------------------------------------------------------
 
     def begin(self, scope: AsgiScope) -> ServedRequest:
-        """Register a request that has arrived; call `end` after its response."""
+        """Register a request that has arrived, and set `TRACEPARENT` for it; call `end` after its response."""
         request_id, trace, is_known = b"", None, False
         for name, value in scope["headers"]:
             if name == b"x-request-id":
@@ -112,7 +115,7 @@ class Journal:
             self._tell("webhook", {"outcome": outcome, **facts})
 
     def note(self, what: str, **facts: Any) -> None:
-        """Record a fact about the process, such as its drain."""
+        """Log a fact about the process, such as its drain."""
         if self._write is not None:
             self._tell(what, facts)
 

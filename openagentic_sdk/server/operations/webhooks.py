@@ -99,7 +99,7 @@ class Webhooks:
         self._again: set[str] = set()
 
     async def start(self) -> None:
-        """Start delivering the messages that an earlier process left undelivered."""
+        """Start delivering what earlier processes left undelivered, in the newest 1,000 sessions not older than `HORIZON_S`."""
         rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:
@@ -113,12 +113,12 @@ class Webhooks:
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settled(self) -> None:
-        """Wait until all messages have been delivered or given up."""
+        """Wait until all messages have been delivered, given up, or put off because the store failed."""
         while self._tasks:
             await asyncio.gather(*self._tasks.values())
 
     async def close(self) -> None:
-        """Stop; the next process delivers the rest."""
+        """Cancel all deliveries; the next process makes them."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -213,7 +213,7 @@ class Webhooks:
 def poster(allowed_hosts: Sequence[str] = ()) -> PostWebhook:
     """Return a sender with the rules of WebFetch: only to checked addresses, without following redirects.
 
-    Hosts in private networks are reachable only if the operator names them, metadata services never.
+    Hosts in private networks are reachable only if they are in `allowed_hosts`; metadata services never are.
     """
     from ...tools.web.address import check_addresses, parse_web_url
     from ...tools.web.fetch import FetchRequest, FetchSignal, resolve
