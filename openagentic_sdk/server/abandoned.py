@@ -144,7 +144,7 @@ class AbandonedRequests:
         return seqs
 
     async def _take_up(self, session_id: str, seq: int) -> None:
-        """Resume a session's request if its log still ends at `seq`; if that is impossible, note why and wake its followers."""
+        """Resume a session's request if its log still ends at `seq`; if that is impossible, wake its followers to report it."""
         refusal = None
         try:
             async with self._turns:

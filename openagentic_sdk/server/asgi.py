@@ -201,7 +201,7 @@ class Application:
             self.webhooks.notice(session_id)
 
     async def _drain(self) -> None:
-        """Accept no more prompts, leave load balancers `notice_s` seconds to notice it in `/ready`, then suspend the runs."""
+        """Accept no more prompts; after `notice_s` seconds, in which `/ready` shows this, suspend the runs."""
         self.desk.stop_taking()
         self.journal.note("drain", state="begins")
         await asyncio.sleep(self._notice_s)

@@ -543,8 +543,8 @@ class Desk(Shelf):
         agent = options.session_metadata[AGENT_KEY]
         if prompt is not None:
             prompt = replace(prompt, names_files=self.agents[agent].client_files)
-        # No `await` from here to `submit`: a repeated request could arrive meanwhile. The error omits the path, which clients
-        # need not learn.
+        # No `await` from here to `submit`: a repeated request could arrive meanwhile. The error omits the path, which
+        # clients need not learn.
         if not options.working_dir().is_dir():
             raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
         earlier_run = self._runs.get(session_id)

@@ -307,7 +307,8 @@ class RunTools:
     ) -> dict[str, Any]:
         """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over.
 
-        Return the run's state as the result of the tool. Raises `InputRequired` if the client can repeat the call with answers.
+        Return the run's state as the result of the tool. Raises `InputRequired` if the client can repeat the call with an
+        answer.
         """
         while True:
             state = (

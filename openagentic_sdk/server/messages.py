@@ -62,7 +62,7 @@ class Messages:
         self._is_looking = False
 
     async def _hand_over(self, waiting: Sequence[InboxMessage]) -> None:
-        """Deliver waiting messages to this process's runs; remove received and invalid ones, and cancels once carried out."""
+        """Deliver waiting messages to this process's runs; remove those received, invalid or, for a cancel, carried out."""
         done = []
         for message in waiting:
             run, name = self._runs.get(message.session_id), name_of(message)

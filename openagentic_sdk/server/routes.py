@@ -425,8 +425,8 @@ async def show_contract(call: HttpCall, office: Office) -> None:
 async def show_metrics(call: HttpCall, office: Office) -> None:
     """Return this process's metrics, to principals without a tenant, and those of the store's fleet.
 
-    The fleet's metrics are those of the principal's tenant, or of all if it has none. A principal with a tenant is refused if
-    the store has no fleet.
+    The fleet's metrics are those of the principal's tenant, or of all if it has none. A principal with a tenant is refused
+    if the store has no fleet.
     """
     tenant, texts = call.principal.tenant, []
     if not tenant:

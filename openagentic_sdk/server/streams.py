@@ -212,7 +212,7 @@ class Socket:
             while True:
                 message = await self.receive_message()
                 if not isinstance(message, dict) or not isinstance(message.get("post"), str):
-                    status, value = 400, error_body(OptionsError('a message is {"post": "runs", "body": {...}}'))
+                    status, value = 400, error_body(OptionsError('a message must be {"post": "runs", "body": {...}}'))
                     message = message if isinstance(message, dict) else {}
                 else:
                     key = message.get("key")

@@ -137,7 +137,7 @@ class FrameReader:
         if opcode >= 8 and (not is_final or size > 125):
             raise BrokenFrameError(1002, "a control frame is fragmented or has more than 125 bytes")
         if opcode == 0 and not self._opcode:
-            raise BrokenFrameError(1002, "a message continues without having begun")
+            raise BrokenFrameError(1002, "a continuation frame is not part of a message")
         if opcode in (TEXT, BINARY) and self._opcode:
             raise BrokenFrameError(1002, "a message begins inside another one")
         start = {126: 4, 127: 10}.get(size, 2)
@@ -172,14 +172,14 @@ class FrameReader:
             try:
                 return Received("close", payload[2:].decode("utf-8"), code)
             except UnicodeDecodeError:
-                raise BrokenFrameError(1007, "the reason of a close is not UTF-8") from None
+                raise BrokenFrameError(1007, "the reason in a close frame is not UTF-8") from None
         self._opcode = opcode or self._opcode
         self._size += max(len(payload), _MIN_PART_BYTES)
         if self._opcode == TEXT:
             try:
                 self._text.write(self._decoder.decode(payload, is_final))
             except UnicodeDecodeError:
-                raise BrokenFrameError(1007, "a text is not UTF-8") from None
+                raise BrokenFrameError(1007, "a text message is not UTF-8") from None
         else:
             self._bytes += payload
         if not is_final:

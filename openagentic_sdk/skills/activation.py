@@ -193,7 +193,7 @@ def activation_event(
 
 
 def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
-    """The prompt that makes the model carry out a skill now. `variants` are the skill's variants for folders of the project."""
+    """The prompt that makes the model carry out a skill now. `variants` are skills for the same in folders of the project."""
     request = f"Follow the skill {name} now."
     request = f"{request} It is for: {arguments}" if arguments else request
     if variants:

@@ -344,7 +344,8 @@ def load_skill(info: SkillInfo) -> SkillDoc:
 def _settle(rooted_skills: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
     """Choose the first skill of each name; return the chosen ones, sorted by name, and the shadowed ones.
 
-    `rooted_skills` is in the order of the roots, then of the paths. A skill of a nested folder is renamed if its name is taken.
+    `rooted_skills` is in the order of the roots, then of the paths. A skill of a nested folder is renamed if its name is
+    taken.
     """
     winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
     shadowed: list[Shadowed] = []

@@ -179,7 +179,7 @@ class YamlReader:
             line = self.line() if depth == 1 else 0
             key = self.key()
             if key is None:
-                self.fail("no key where one is needed")
+                self.fail("a key is missing")
             value_start = self.pos
             value = self.block_value(column, depth, compact=False)
             if depth == 1:
@@ -335,7 +335,7 @@ class YamlReader:
         if digits:
             code = int(digits, 16)
             if code > 0x10FFFF:
-                self.fail(f"no character has the number {digits}")
+                self.fail(f"there is no character with the number {digits}")
             return chr(code)
         if match[6]:
             return _fold(match[6])

@@ -25,7 +25,7 @@ class FakeClock:
         await asyncio.sleep(0)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock."""
+        """Advance the wall clock and the monotonic time."""
         self._now += seconds
         self._monotonic += seconds
 

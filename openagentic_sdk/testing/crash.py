@@ -307,10 +307,10 @@ def crash_report(
     """Kill the work of `build` at every point, let it continue, and judge the outcome.
 
     `check` raises `AssertionError` for further problems. With `real`, a life is a process that stores files and is killed
-    by SIGKILL; the caller must then have only one thread. With `deaths`
-    above 1 the continuing lives are killed, too, at points drawn by `seed`. `points` is how many of all points are drawn;
-    None tries each. The work must be the same each time: a scripted model is `ScriptedProvider(turns, resumable=True)`. If
-    a call ended as `unknown`, the model may answer differently: then the result is left to `check`.
+    by SIGKILL; the caller must then have only one thread. With `deaths` above 1 the continuing lives are killed, too, at
+    points drawn by `seed`. `points` is how many of all points are drawn; None tries each. The work must be the same each
+    time: a scripted model is `ScriptedProvider(turns, resumable=True)`. If a call ended as `unknown`, the model may answer
+    differently: then the result is left to `check`. Raises `OptionsError` if the work has no point at which to kill it.
     """
     began, lives = time.monotonic(), 1
     world = World(real=real)
@@ -366,9 +366,10 @@ def _crash(
 
 
 def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | None:
-    """Live until the moment; return what the life did then, None if it ended before."""
+    """Let one life do the work until the moment; return what it was doing then, None if it ended before."""
     if not world.real:
         life = Life(world, number, moment)
+        # A killed life may end with any error; one that ends before the moment is judged by the life after it.
         with suppress(Exception, Killed, asyncio.CancelledError):
             _live(build, life)
         return life.seen[moment.number - 1] if life.is_dead else None
@@ -468,7 +469,7 @@ def _judge(
 
 
 def _more(items: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The items that occur more than once, and more often than is allowed."""
+    """Yield each item that occurs more than once, and more often than is allowed, with the number of its occurrences."""
     return ((what, count) for what, count in Counter(items).items() if count > max(1, allowed.get(what, 0)))
 
 
@@ -491,7 +492,10 @@ def _open_questions(outcome: CrashOutcome[Any]) -> Iterator[str]:
 
 
 def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield the messages of each request of a log, and those of the next request."""
+    """Yield the messages of each request of a log, and those of the next request.
+
+    A request that the log does not rebuild is followed by a message that no provider would accept.
+    """
     for request in rebuild_requests(events):
         yield request.messages
         if not request.matches:

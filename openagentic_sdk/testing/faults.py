@@ -22,7 +22,7 @@ KILLS = ("kill before", "kill middle", "kill after")
 
 
 def _spoiled(name: str) -> Any:
-    """Wrap a disk operation: count it, and make the chosen one fail."""
+    """Wrap the disk operation `name` so that it is counted, and fails if it is the chosen one."""
 
     def operation(self: FaultyOS, *arguments: Any, **kwargs: Any) -> Any:
         self._strike(name)
@@ -36,7 +36,8 @@ class FaultyOS:
 
     `at` is the number of the failing operation, from 1; 0 for none. `fault` is one of `ERRORS`, `WRITE_FAULTS` (which skip
     operations other than writes) or `KILLS` (SIGKILL to this process). With `sticky`, every later operation of the same
-    kind also fails, as on a full disk. `operations` records the names of all operations in order.
+    kind also fails, as on a full disk. `operations` records the names of the operations in order; `close` and `lseek` are
+    not counted and do not fail.
     """
 
     def __init__(self, *, at: int = 0, fault: str = "EIO", sticky: bool = False, disk: Disk | None = None) -> None:

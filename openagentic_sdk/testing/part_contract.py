@@ -102,7 +102,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
     async def _play(
         self, store: SessionStore, turns: Sequence[PartTurn], prompt: str | None, *, resume: str | None = None
     ) -> tuple[str, Any]:
-        """Run to the end; return the session's id and the part's state at that point."""
+        """Run the agent to the end; return the session's id and the part's state at that point."""
         opened: list[Part] = []
 
         def watched(opener: PartOpener, run: Run) -> Part:

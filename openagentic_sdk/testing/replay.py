@@ -41,7 +41,7 @@ _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "conte
 
 @mutable
 class RecordedStep:
-    """One recorded request, what preceded it, and the answer."""
+    """One recorded request of a turn, its context, the events before it that affect it, and its answer."""
 
     request: ModelRequest
     context: ModelContext
@@ -55,7 +55,10 @@ class RecordedStep:
 
 @mutable
 class RecordedRun:
-    """One run of the session: from its `system.init` to the next. `trailing` are the events after its last answer."""
+    """One run of the session, from its `system.init` to the next one.
+
+    `trailing` are those events after its last request that would affect another one.
+    """
 
     init: SystemInit
     steps: list[RecordedStep] = field(default_factory=list)
@@ -71,7 +74,7 @@ class Recording:
         self.runs = list(_runs(self.events))
 
     def step_count(self) -> int:
-        """The number of requests to answer."""
+        """The number of recorded requests of turns, in all runs."""
         return sum(len(run.steps) for run in self.runs)
 
 
@@ -130,7 +133,8 @@ class ReplayProvider:
     """A provider that answers requests with the recorded answers.
 
     With `strict`, a request whose digest differs from the recorded one raises `ReplayMismatchError` with the difference;
-    without, the difference is added to `differences` and the request is answered anyway. `name` is the recorded provider's.
+    otherwise the difference is added to `differences` and the request is answered anyway. `compared` counts the requests.
+    Before a run, its caller sets `name` to that of the recorded provider.
     """
 
     def __init__(self, recording: Recording, *, strict: bool = True) -> None:
@@ -144,13 +148,16 @@ class ReplayProvider:
         self._differing_requests: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}
 
     def expect(self, step: RecordedStep) -> None:
-        """Set the next expected request."""
+        """Set the recorded step whose answer the next request receives."""
         self._step = step
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncIterator[Any]:
-        """Stream the recorded answer. An answer that was cut off is cut off again."""
+        """Stream the answer of the expected step; one that was cut off is cut off again.
+
+        Raises `ReplayMismatchError` if no step is expected or, if strict, the request differs.
+        """
         step = self._step
         if step is None:
             raise ReplayMismatchError("the loop made one more request than in the recorded session")
@@ -198,9 +205,9 @@ class ReplayProvider:
             )
 
     def diff(self, seq: int, places: Mapping[str, str] | None = None) -> str:
-        """The difference between a request and the recorded one of event `seq`.
+        """The difference, as a unified diff, between the recorded request at event `seq` and the one sent instead.
 
-        Empty if they differ only in `places`: the recorded and the current names of folders.
+        `places` maps recorded names of folders to current ones; the diff is empty if the requests differ only in these.
         """
         recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
         if recorded is None:

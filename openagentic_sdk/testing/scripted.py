@@ -9,8 +9,8 @@ request and may contain
                 one made by code that the vendor executes
     reasoning   the model's reasoning
     deltas      how the text is cut: a number of characters per piece (default 12), or a list of sizes; 0 sends it whole
-    usage       {"input_tokens": ..., "output_tokens": ...}; default: estimated from the text, four characters a token;
-                null plays an endpoint that does not report it
+    usage       {"input_tokens": ..., "output_tokens": ...}; default: estimated from the text, four characters per token;
+                null plays an endpoint that does not report usage
     delay_s     seconds before each piece
     error       {"message": ..., "type": "http" | "connection" | "timeout" | "incomplete", "status": ..., "after": n}: fails,
                 after n characters of the text
@@ -125,7 +125,7 @@ class ScriptedProvider(StreamedProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Stream the next turn, piece by piece."""
+        """Stream the next turn, piece by piece. Raises `ScriptError` if none is left, and the errors that the turn plays."""
         index, turn = self._next_turn(messages)
         self.requests.append({"model": model, "messages": list(messages), "tools": list(tools)})
         if turn.get("expect"):
@@ -180,13 +180,13 @@ class ScriptedProvider(StreamedProvider):
         return self._turns.popleft() if self._turns else None
 
     def _turn_behind(self, messages: Sequence[Message], system: str) -> _NumberedTurn | None:
-        """The turn that follows the answers in the conversation."""
+        """The turn that follows the answers in the conversation; None if none is left."""
         own = [each for each in self._agent_turns if each[1]["agent"] in system] or list(self._turns)
         answers = sum(message.get("role") == "assistant" for message in messages)
         return own[answers] if answers < len(own) else None
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
-        """Estimate usage at four characters per token. Messages counted for the previous request are not counted again."""
+        """Estimate usage at four characters per token. The count of the previous request's messages is reused."""
         # Fewer messages than before are another conversation, or the same one after a compaction.
         start, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
         chars += sum(len(str(message.get("content") or "")) for message in messages[start:])

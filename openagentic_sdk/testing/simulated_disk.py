@@ -77,7 +77,7 @@ class SimulatedDisk:
         return self.processes[-1]
 
     def bury(self, path: str) -> str:
-        """Keep a file whose name is removed, in case the removal is undone."""
+        """Keep a file whose name is about to be removed, in case the removal is undone; return its other path."""
         os.makedirs(self._grave, exist_ok=True)
         self._buried += 1
         grave = f"{self._grave}/{self._buried}"
@@ -86,7 +86,10 @@ class SimulatedDisk:
         return grave
 
     def note_name(self, kind: str, path: str, source: str = "", buried: str = "") -> None:
-        """Record a change of a folder's names: `made`, `moved` from its source, or `gone`; the previous file is buried."""
+        """Record a change of a folder's names: `made`, `moved` from `source`, or `gone`.
+
+        `buried` is the other path of the file that had the name before, '' if there was none.
+        """
         self.names.setdefault(os.stat(os.path.dirname(path)).st_ino, []).append((kind, path, source, buried))
 
     def cut_power(self) -> None:

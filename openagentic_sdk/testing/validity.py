@@ -73,7 +73,7 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
 
 @frozen
 class CachedPiece:
-    """One piece of a prompt in the order in which a vendor caches it: `data` is its canonical JSON without marks.
+    """One piece of a prompt, which vendors cache piece by piece. `data` is its canonical JSON without cache marks.
 
     `kind` is `tool`, `system` or `message`; `path` is its place in the request; `is_marked` is true if the request wants a
     cache entry to end here. `bound` is the signature of reasoning, None for anything else.

@@ -84,8 +84,8 @@ class AsyncClient(AsyncOperations):
     ) -> AsyncGenerator[AnyEvent, None]:
         """Yield the events after `seq` number `after` as they happen, including deltas.
 
-        With `until_result`, stop once the run has ended or waits for an answer. A lost connection is re-established after the
-        last event received, and given up after eight failures in a row.
+        With `until_result`, stop once the run has ended or waits for an answer. A lost connection is re-established after
+        the last event received, and given up after eight failures in a row.
 
         Raises `RequestRefusedError`, including if `after` exceeds the end of the log (`cursor_beyond_log`), and with
         `until_result` if the run's process has ended and no server can resume the run (`no_run`).

@@ -172,7 +172,7 @@ class Appending(StoreTest):
         self.assertEqual(self.store.read_metadata(session_id)["metadata"], {"list": [1]})
 
     def test_every_text_and_value_of_json_survives(self) -> None:
-        """`append` uses `stamp_events` of sessions.base and `dumps_stored`, `iter_events` uses `loads_stored`."""
+        """Hint for a store: use `stamp_events` and `dumps_stored` in `append`, and `loads_stored` in `iter_events`."""
         session_id = self.store.create_session()
         events: list[Event] = [UserMessage(text) for text in HOSTILE_TEXTS]
         events += [ToolResult("c", output=value) for value in HOSTILE_VALUES]

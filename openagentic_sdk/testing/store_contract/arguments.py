@@ -1,4 +1,4 @@
-"""Contract tests: every store cuts ranges alike, and refuses arguments of another type before anything changes."""
+"""Contract tests: all stores clamp numbers to the same range, and refuse arguments of another type before any change."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .base import StoreTest
 
 LARGEST = 2**63 - 1
 NO_NUMBERS: tuple[Any, ...] = (True, False, 1.0, 0.5, float("nan"), float("inf"), "1", b"1", [1])
-# Each with the number that it counts as.
+# Numbers out of range, each with the one that it is clamped to.
 CUT_NUMBERS = {-1: 0, -(2**70): 0, LARGEST: LARGEST, LARGEST + 1: LARGEST, 10**400: LARGEST}
 NO_IDS: tuple[Any, ...] = ("", "\0", "a\0b", "\ud800", "x" * 201, "x" * 1_000_000, None, 5, True, b"a")
 
 
 class Arguments(StoreTest):
-    """Contract tests: every store cuts ranges alike, and refuses arguments of another type."""
+    """Contract tests: all stores clamp numbers to the same range, and refuse arguments of another type."""
 
     def test_a_range_of_whole_numbers_is_cut_to_what_exists(self) -> None:
-        """`iter_events` passes its numbers through `cut_number` and `cut_limit` of sessions.arguments, when it is called."""
+        """Hint for a store: `iter_events` calls `sessions.arguments.cut_number` and `cut_limit` before it returns."""
         store, name = self.store, self.store.create_session()
         for session_id, count in ((name, 3), (store.create_session(), 2)):
             store.append_events(session_id, [UserMessage("an event")] * count)
@@ -85,7 +85,7 @@ class Arguments(StoreTest):
                 self.store.wait_for_news({name: number}, timeout_s=0)
 
     def test_an_expected_position_of_another_kind_is_not_the_expected_one(self) -> None:
-        """`delete_session` calls `check_expected_seq` of sessions.core, under the session's lock."""
+        """Hint for a store: in `delete_session`, call `sessions.core.check_expected_seq` under the session's lock."""
         name = self.filled(1)
         for number in (True, 1.0, "1", -1, 2**64):
             with self.subTest(number), self.assertRaises(ConcurrencyError):
@@ -98,7 +98,7 @@ class Arguments(StoreTest):
         self.assertEqual((self.store.last_seq(name), self.store.list_sessions()), (1, [name]))
 
     def test_an_id_that_no_session_can_have_is_not_found(self) -> None:
-        """If `is_possible_id` of sessions.arguments is false, methods raise `SessionNotFoundError`."""
+        """Hint for a store: if `sessions.arguments.is_possible_id` is false, raise `SessionNotFoundError`."""
         self.filled(1)
         for name in NO_IDS:
             calls: tuple[Callable[[Any], object], ...] = (

@@ -21,7 +21,9 @@ from .processes import CRASHING_WRITER
 class StoreTest(unittest.TestCase):
     """The base of all contract tests.
 
-    A subclass defines `make_store`, and declares in attributes what its backend cannot do.
+    A subclass defines `make_store`, and declares in attributes what its backend cannot do: `keeps_on_close` is false if the
+    data does not outlive the store object, `can_take_over` if a session cannot be taken from a living holder.
+
     `place` is a private folder of the test. `make_store` is called again within a test to access the same sessions through
     a second store object; `process_source` is Python source that binds `store` to a third one in another process.
     `many_events`, a multiple of 500, is the length of the log in the test of long logs.
@@ -73,13 +75,13 @@ class StoreTest(unittest.TestCase):
         return session_id
 
     def folded(self, session_id: str) -> Any:
-        """The session's row, folded from its events."""
+        """The session's summary, folded from its events."""
         meta = self.store.read_metadata(session_id)
         start = start_summary(session_id, meta["created_at"], meta["metadata"])
         return as_shown(self.store, fold_session_summary(start, self.store.read_events(session_id)))
 
     def row(self, session_id: str) -> Any:
-        """The session's row in the list, with which a single look-up must agree."""
+        """Return the session's summary from the list; assert that a look-up by id returns the same."""
         rows = [row for row in self.store.list_session_summaries(include_children=True) if row.id == session_id]
         self.assertEqual(rows, [self.store.read_summary(session_id)])
         return rows[0]
@@ -100,7 +102,7 @@ class StoreTest(unittest.TestCase):
         return self.open_store() if self.keeps_on_close else self.store
 
     def append_patiently(self, session_id: str, events: Sequence[Event]) -> None:
-        """Append as soon as nobody else holds the session."""
+        """Append the events, and retry while anybody else holds the session."""
         while True:
             try:
                 self.store.append_events(session_id, events)
@@ -193,7 +195,7 @@ class StoreTest(unittest.TestCase):
             return acknowledged
 
     def distinct_time(self) -> None:
-        """Wait between two writes; override this for a backend that orders by a clock."""
+        """Do nothing between two writes; override this to wait, for a backend that orders sessions by a coarse clock."""
 
     def _ts(self, session_id: str) -> float | None:
         return self.store.read_events(session_id)[0].ts

@@ -1,4 +1,4 @@
-"""Contract tests: waiters are notified of events of many sessions, and of messages to the one that runs a session."""
+"""Contract tests: waiters learn of new events in many sessions, and of messages for the process that runs a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = 40
 
 
 class Inbox(StoreTest):
-    """Contract tests: waiters are notified of events of many sessions, and of messages to the one that runs a session."""
+    """Contract tests: waiters learn of new events in many sessions, and of messages for the process that runs a session."""
 
     def needs_inbox(self) -> None:
         if not self.store.has_inbox:

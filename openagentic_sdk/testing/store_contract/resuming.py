@@ -1,4 +1,4 @@
-"""Contract tests: a long session resumes from its last compaction, with the data beside its log if that is its own."""
+"""Contract tests: a long session resumes from its last compaction, by a checkpoint that was stored for this very log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import StoreTest
 
 
 class Resuming(StoreTest):
-    """Contract tests: a long session resumes from its last compaction, with the data beside its log if that is its own."""
+    """Contract tests: a long session resumes from its last compaction, by a checkpoint that was stored for this very log."""
 
     def talked(self, name: str, summary: str = "they talked") -> None:
         """Create a session whose first events are summarized, and resume it once."""
@@ -32,7 +32,7 @@ class Resuming(StoreTest):
         return view
 
     def seqs_read(self, store: SessionStore, name: str) -> list[int | None]:
-        """Return the numbers of the events that a resume reads; assert that its result is that of the whole log."""
+        """Return the `seq` of each event that a resume reads; assert that its result is the same as from the whole log."""
         kept_view, events = store.read_kept_view(name)
         seqs = [event.seq for event in events]
         self.assertEqual(kept_view is None, seqs[:1] == [1])
@@ -43,7 +43,7 @@ class Resuming(StoreTest):
         return seqs
 
     def require_checkpoints(self) -> None:
-        """Skip the test for a store without checkpoints; give both stores the test's own key."""
+        """Give the store the test's own key; skip the test if the store keeps no checkpoints."""
         self.store.seal = Seal(self.place / "installation.key")
         self.store.create_session(session_id="probe")
         self.store.keep_checkpoint("probe", b"kept")

@@ -294,7 +294,7 @@ class Sessions(StoreTest):
         self.assertFalse(self.store.session_exists(session_id))
 
     def test_a_session_on_hold_or_retained_is_not_deleted(self) -> None:
-        """`delete_session` begins with `self.refuse_kept(session_id)`."""
+        """Hint for a store: begin `delete_session` with `self.refuse_kept(session_id)`."""
         for kept, released in (
             (RecordKept(held=True), RecordKept(held=False)),
             (RecordKept(until=time.time() + 3600), None),

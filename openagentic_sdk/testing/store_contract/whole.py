@@ -189,7 +189,7 @@ class WholeSessions(StoreTest):
         self.assertEqual(self.store.list_sessions(), [source])
 
     def test_a_read_of_a_session_that_is_deleted_meanwhile_fails_or_is_whole(self) -> None:
-        """`iter_events` raises `SessionNotFoundError` if the session disappears during a read."""
+        """Hint for a store: raise `SessionNotFoundError` in `iter_events` if the session disappears during a read."""
         session_id = self.filled(1500)
         events = self.store.iter_events(session_id)
         events_read = [next(events)]
@@ -201,7 +201,7 @@ class WholeSessions(StoreTest):
         self.assertEqual(len(events_read), 1500)
 
     def test_a_copy_of_a_session_that_is_deleted_meanwhile_is_whole_or_absent(self) -> None:
-        """`iter_events` raises `SessionNotFoundError` if the session disappears during a read."""
+        """Hint for a store: raise `SessionNotFoundError` in `iter_events` if the session disappears during a read."""
         other = self.open_or_same()
         for number in range(5):
             source, target = f"source{number}", f"target{number}"

@@ -60,7 +60,7 @@ class Writers(StoreTest):
         self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
 
     def test_of_threads_that_open_a_session_at_once_one_becomes_its_writer(self) -> None:
-        """The threads may share a store, and whatever identifies their process."""
+        """Hint for a store: these threads share a process, so its id does not distinguish their writers."""
         session_id, open_writers, most = self.store.create_session(), list[int](), list[int]()
 
         def open_and_write(number: int) -> None:
@@ -79,7 +79,7 @@ class Writers(StoreTest):
         self.assertEqual(len(self.store.read_events(session_id)), len(most))
 
     def test_a_closed_writer_can_be_closed_again_and_not_be_used(self) -> None:
-        """`append` begins with `check_open` of sessions.stores.per_process, or raises `StorageError` itself."""
+        """Hint for a store: begin `append` with `sessions.stores.per_process.check_open`, or raise `StorageError`."""
         session_id = self.filled(1)
         writer = self.store.open_writer(session_id)
         writer.close()

@@ -105,7 +105,7 @@ class _ReadOutcome:
 
 
 def check_exchange(exchange: Exchange) -> CheckedExchange | None:
-    """Check one exchange; None unless a model answered, as for embeddings and errors."""
+    """Check one exchange; return None if its response is not a model's answer but, for example, embeddings or an error."""
     chunks = read_plainly(exchange.body) if exchange.status < 300 else []
     protocol = protocol_of_answer(chunks)
     if protocol is None:
@@ -222,7 +222,7 @@ def _misread(output: ModelOutput, protocol: WireProtocol, chunks: Sequence[Any])
 def _broken_rules(
     provider: EndpointProvider, protocol: WireProtocol, output: ModelOutput, chunks: Sequence[Any]
 ) -> Iterator[str]:
-    """Yield why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
+    """Yield the reasons why an endpoint would refuse a request with the answer and a result for each of its calls."""
     message: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
     calls = [
         {

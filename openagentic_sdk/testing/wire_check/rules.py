@@ -3,9 +3,9 @@
 A rule in `rules.json` applies to one protocol, and only to some hosts if it names them. `path` leads to values in the
 request (`*` is every item of a list, `type=text` the objects of that type, `!key` and `+key` those without and with that
 key): each must match `match`, or none may exist (`absent`). `returns` leads to values in the answer, which must all be
-among those at `path`; if an endpoint later returns what it sent under another id, there must be as many. With `when`, the
-rule applies only to answers with a value at one of those paths. Results must follow directly after the answer that made the
-calls; `_PAIRS` has the paths of both.
+among those at `path`. This is checked only if the request has fewer values there than the answer, because an endpoint may
+return the same item again under another id. With `when`, the rule applies only to answers with a value at one of those
+paths. Results must follow directly after the answer that made the calls; `_PAIRS` has the paths of both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAIRS: Mapping[str, tuple[str, str, str]] = {
 def find_broken_rules(
     protocol: WireProtocol, host: str, request: Mapping[str, Any], answer: Sequence[Any]
 ) -> Iterator[str]:
-    """Yield why an endpoint at `host` would refuse a request that carries this answer back, with each rule's source."""
+    """Yield the reasons why an endpoint at `host` would refuse a request with this answer, and the source of each rule."""
     for rule in RULES:
         if rule["protocol"] != protocol or not host.endswith(tuple(rule.get("hosts", [""]))):
             continue
