@@ -36,7 +36,7 @@ _MAY_CHANGE = frozenset((ROW_STATES["running"], ROW_STATES["parked"])) | LEFT_ST
 
 
 class AbandonedRequests:
-    """The periodic check for abandoned requests.
+    """The periodic check for abandoned requests, which resumes those that it can.
 
     It covers the sessions that clients follow or request, as long as there are any; after `look_on` also the newest
     sessions, until `end`.
@@ -65,7 +65,7 @@ class AbandonedRequests:
         return request.refusal
 
     def schedule(self, session_id: str) -> None:
-        """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it yet."""
+        """If `look_on` was called, schedule a check of an abandoned session, unless its request was refused before."""
         if self._scans and session_id not in self._refused:
             self._scheduled.add(session_id)
             self.look()
@@ -81,7 +81,7 @@ class AbandonedRequests:
             self._desk.keep(self._look())
 
     def look_on(self) -> None:
-        """Keep checking from now on, even without followers."""
+        """Check the newest sessions, too, from now on, even without followers."""
         self._scans = True
         self.look()
 
@@ -105,7 +105,7 @@ class AbandonedRequests:
         self._is_looking = False
 
     async def _scan(self) -> None:
-        """Find abandoned requests among the newest sessions, and deliver messages that no run has received."""
+        """Find abandoned requests among the newest sessions, and start runs for messages that no run has received."""
         store = self._desk.store
         rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
         may_be_left = {row.id for row in rows if row.state in {*LEFT_STATES, ROW_STATES["parked"]}}
@@ -132,7 +132,7 @@ class AbandonedRequests:
                 self._desk.keep(self._take_up(session_id, seq))
 
     def _find_left(self, session_ids: set[str]) -> dict[str, int]:
-        """The abandoned sessions among these, with the last `seq` of each log. Runs in a thread."""
+        """Find the abandoned sessions among these; return the last `seq` of each log. Runs in a thread."""
         store, seqs = self._desk.store, {}
         for session_id in filterfalse(self._desk.goes_on, session_ids):
             with suppress(SessionError):
@@ -144,7 +144,7 @@ class AbandonedRequests:
         return seqs
 
     async def _take_up(self, session_id: str, seq: int) -> None:
-        """Resume a session's request if its log still ends at `seq`; if that is impossible, wake its followers to report it."""
+        """Resume a session's request if its log still ends at `seq`; note why if that fails, and wake its followers."""
         refusal = None
         try:
             async with self._turns:

@@ -212,7 +212,7 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, host: object = None) -> AsyncGenerator[None, None]:
-        """Run the application during the block, for an application in which it is mounted.
+        """Run this application during the block: for another application that mounts it.
 
         ASGI servers send lifespan events only to the outermost application. Pass `FastAPI(lifespan=agents.lifespan)`, or
         enter this context in a lifespan of your own: `async with agents.lifespan():`.

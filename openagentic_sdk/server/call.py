@@ -76,7 +76,7 @@ class HttpCall:
         self.root = ""
 
     def read_target(self) -> None:
-        """Parse path and query. Raises `RequestRefusedError`."""
+        """Set `parts`, `query` and `root` from the request's URL. Raises `RequestRefusedError` 400."""
         try:
             text = self.scope.get("query_string", b"").decode("ascii")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
@@ -115,7 +115,7 @@ class HttpCall:
         return values[0] if values else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:
-        """Raise `RequestRefusedError` 415 unless the body is plain JSON.
+        """Raise `RequestRefusedError` 415 unless the headers describe the body as JSON that is not compressed.
 
         Pages of other sites cannot send JSON without CORS. With `may_be_empty`, a request without a body needs no media
         type if it has the header Authorization, which such pages cannot send either: OpenAI's client for Node cancels a

@@ -338,7 +338,7 @@ class AsgiExchange:
         return self._head.is_kept and self._is_read
 
     async def receive(self) -> AsgiMessage:
-        """Return the next piece of the body; after its end, wait until the client has disconnected or been answered."""
+        """Return the next piece of the body; after its end, wait for a disconnection or the end of the response."""
         connection = self._connection
         if not self._is_read and not connection.is_gone:
             if not self._asked_for_body and self._head.length != 0:
@@ -382,6 +382,7 @@ class AsgiExchange:
             if self.has_begun or self._connection.has_ended:
                 raise ConnectionResetError("cut")
             raise RuntimeError("the application returned without a response")
+        # An empty body needs no reading: the connection can carry another request.
         if not self._is_read and self._head.length == 0:
             self._is_read = True
 
@@ -396,6 +397,7 @@ class AsgiExchange:
             elif self._head.minor == 1:
                 self._is_chunked = True
                 headers.append((b"transfer-encoding", b"chunked"))
+        # A body that was not read would be taken for the next request.
         if not self._head.is_kept or (self._head.length != 0 and not self._is_read):
             headers.append((b"connection", b"close"))
         headers.append((b"date", formatdate(usegmt=True).encode()))
@@ -464,7 +466,10 @@ class WebSocket:
             self._messages.append({"type": "websocket.receive", key: received.data})
 
     async def send(self, message: AsgiMessage) -> None:
-        """Send an accept, a message, a close, or an HTTP response instead of a WebSocket. Raises `ConnectionResetError`."""
+        """Send an accept, a message, a close, or an HTTP response instead of a WebSocket.
+
+        Raises `ConnectionResetError` after the end of the WebSocket.
+        """
         kind = message["type"]
         if kind == "websocket.accept" and self._state == "asked":
             if message.get(TRUSTED):

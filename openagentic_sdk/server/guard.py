@@ -151,7 +151,7 @@ class Guard:
     # --- browsers ------------------------------------------------------------------------------------------------------
 
     def new_ticket(self, principal: Principal) -> str:
-        """Create a secret that signs a browser in once, within `TICKET_S` seconds. At most `MAX_TICKETS` are valid at once."""
+        """Create a secret that signs a browser in once, within `TICKET_S` seconds. The newest `MAX_TICKETS` are valid."""
         now = time.monotonic()
         self._tickets = {name: entry for name, entry in self._tickets.items() if entry[0] > now}
         while len(self._tickets) >= MAX_TICKETS:

@@ -137,7 +137,7 @@ async def _answer(
     waits: bool,
     starting_after: int = 0,
 ) -> None:
-    """Send a response as a stream, or as an object: once it is complete, or in its current state."""
+    """Send a response: as a stream, or as an object, with `waits` once it is complete, otherwise in its current state."""
     desk, after_seq = office.desk, request.after_seq
 
     async def nowhere(events: Iterable[Json]) -> None:
@@ -179,7 +179,7 @@ async def _tell(
     fold: RunProjection,
     send: TellEvents,
 ) -> None:
-    """Follow a session and send its folded events until the run is over, the client disconnects, or this process ends.
+    """Follow a session and send its events, folded, until the run is over, the client disconnects, or this process ends.
 
     For a `request` accepted before, all its known events are sent, including those after a pause.
     """
@@ -219,14 +219,14 @@ async def _send(stream: EventStream, events: Iterable[Json], *, with_names: bool
 
 
 async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str, Json]:
-    """The session of a response, its request, its agent, and the request's fields to be echoed."""
+    """Like `_find_request`, for the response in the path; also return the request's fields to echo."""
     session_id, request, agent = await _find_request(office, call.principal, call.parts[2])
     metadata = (await off_loop(True, office.desk.store.read_metadata, session_id))["metadata"]
     return session_id, request, agent, metadata.get(note_key(request.id)) or {}
 
 
 async def _find_request(office: Office, who: Principal, response_id: str) -> tuple[str, Request, str]:
-    """The session of a response, its request, and its agent. Raises `RequestRefusedError` 404."""
+    """Find a response; return its session's id, its request, and its agent. Raises `RequestRefusedError` 404."""
     session_id = responses.session_of(response_id)
     if session_id is not None:
         agent = await office.desk.agent_of(who, session_id)

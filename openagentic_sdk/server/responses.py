@@ -220,7 +220,7 @@ class _RequestInput:
         self._has_history = False
 
     def instruct(self, text: str, what: str) -> None:
-        """Add an instruction from the client."""
+        """Add an instruction from the client, which `what` names in errors. Raises `OptionsError` if it is not accepted."""
         _check_accepted(what, "instructions", self._accepts)
         self._instructions.append(text)
 
@@ -233,7 +233,7 @@ class _RequestInput:
             )
 
     def take(self, items: Any) -> None:
-        """Add the `input` of a request."""
+        """Add the `input` of a request. Raises `OptionsError` for an item that is invalid or not accepted."""
         if isinstance(items, str) and items.strip():
             items = [{"role": "user", "content": items}]
         if not isinstance(items, list) or not items:

@@ -262,7 +262,7 @@ async def show_session(call: HttpCall, office: Office) -> None:
 
 
 async def explain_session(call: HttpCall, office: Office) -> None:
-    """Explain the session's current state."""
+    """Return the reason why the session stopped, and how to continue it."""
     from ..runs.why import why_session
 
     await office.desk.row(call.principal, call.parts[2])

@@ -82,7 +82,10 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 class FrameReader:
-    """A parser that turns a client's bytes into messages. After a close or an error, it reads nothing more."""
+    """A parser that turns a client's bytes into messages. After a close or an error, it reads nothing more.
+
+    A message may have `max_bytes`, but the first one only `max_first_bytes`, unless `trust` was called before.
+    """
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_first_bytes: int = MAX_FIRST_BYTES) -> None:
         self._max_bytes, self._later_max_bytes = min(max_bytes, max_first_bytes), max_bytes

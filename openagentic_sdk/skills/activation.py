@@ -63,7 +63,8 @@ class SkillPolicy:
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
     """The policy for the next call.
 
-    Everything except the allowlists ends with a person's next prompt, and a skill's grants end when its file changes.
+    Everything except the allowlists ends with a person's next prompt; a skill's grants and model also end when its file
+    changes.
     """
     standing = _standing(events)
     active = active_skills(standing)
@@ -193,7 +194,7 @@ def activation_event(
 
 
 def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
-    """The prompt that makes the model carry out a skill now. `variants` are skills for the same in folders of the project."""
+    """The prompt that makes the model carry out a skill now. `variants` names its variants for folders of the project."""
     request = f"Follow the skill {name} now."
     request = f"{request} It is for: {arguments}" if arguments else request
     if variants:

@@ -196,7 +196,7 @@ MAX_TREE_BYTES = 64 * 1024 * 1024
 
 
 def tree_sha256(folder: str) -> str:
-    """One digest over the names and bytes of all regular files below a folder; links are named, not followed.
+    """One digest over the names and bytes of all regular files below a folder; of links, their names and targets count.
 
     Raises `FileRefusedError` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes.
     """

@@ -28,7 +28,7 @@ class Frontmatter:
 
     `data` contains only strings, lists and dicts. `sources` maps each top-level key to the text of its value as written in
     the file and its line. `rung` is `strict`, `lenient`, `scan`, `body` (nothing could be read) or `none` (there is no
-    frontmatter). `body` is exact, `body_line` is its first line in the file.
+    frontmatter). `body` is the unchanged text below it, and `body_line` the number of that text's first line in the file.
     """
 
     data: Metadata
@@ -49,7 +49,7 @@ class _Split:
 
 
 def read_frontmatter(text: str) -> Frontmatter:
-    """Split a file into metadata and body; see the module for invalid files."""
+    """Split a file's text into metadata and body; for invalid metadata see this module's docstring."""
     split = _split(text)
     if split is None:
         return Frontmatter({}, text.removeprefix("\ufeff"))

@@ -106,7 +106,7 @@ class IndexResult:
 
     @property
     def hidden(self) -> tuple[SkillInfo, ...]:
-        """The shadowed skills, which some qualified id may still identify."""
+        """The shadowed skills, which may still be found by a qualified id."""
         return tuple(pair.loser for pair in self.shadowed)
 
     def find(self, name: str) -> SkillInfo:
@@ -119,7 +119,10 @@ class IndexResult:
 
 
 def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
-    """Find the skill with this declared name, else folder name, else qualified id (also among `hidden`, shadowed ones)."""
+    """Find the skill with this declared name, else folder name, else qualified id; return None if there is none.
+
+    Only qualified ids are also looked up among the `hidden` skills, which are shadowed.
+    """
     key = name_key(name)
     listed = tuple(skills)
     # All declared names before any folder's name: a folder's name cannot take over another skill's.
@@ -162,7 +165,7 @@ def index_skills(
 
 
 def claude_home(home: str | os.PathLike[str] | None = None) -> str:
-    """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, otherwise `~/.claude`, or that of another `home`."""
+    """The user's own folder of Claude files: `.claude` in `home`; without a `home`, `$CLAUDE_CONFIG_DIR` or `~/.claude`."""
     if home is not None:
         return os.path.join(os.path.abspath(home), ".claude")
     path = os.environ.get("CLAUDE_CONFIG_DIR")
@@ -226,6 +229,7 @@ class SkillIndex:
             own = claude_home(home)
             places = [os.path.join(own, "skills"), *(os.path.join(base, place) for place in USER_FOLDERS)]
             for i, place in enumerate(places):
+                # Links may lead anywhere in the user's folder; a Claude folder elsewhere is a boundary of its own.
                 boundary = os.path.realpath(base if os.path.dirname(own) == base or i else own)
                 roots.append(SkillRoot(place, "user", boundary, (order[1], i)))
         self.roots = sorted([*roots, *plugins], key=lambda root: root.rank)
@@ -263,6 +267,7 @@ class SkillIndex:
             if root.scope == "path":  # the others need not exist, this one was named
                 reason = "is not a folder: name one that contains skills"
                 problems.append(Diagnostic.left_out("skill", reason, root.folder))
+            # A folder that cannot be examined is walked, which reports the reason.
             if root.scope == "path" or not may_exist(root.folder):
                 return []
         left_out: list[tuple[str, str]] = []

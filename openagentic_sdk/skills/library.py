@@ -131,10 +131,11 @@ class SkillLibrary:
         project_dir: str | None = None,
         session_id: str | None = None,
     ) -> Activation:
-        """Prepare the activation of a skill; without an event if it would change nothing.
+        """Prepare the activation of a skill; the result has no event if activating the skill would change nothing.
 
         Nothing changes if text, arguments, grants and model are the same. With `requested_by="user"` the skill is for a
-        prompt that is not among the `events` yet. Raises `OSError` if its file cannot be read.
+        prompt that is not among the `events` yet. Raises `OSError` if its file cannot be read, and `OptionsError` if its
+        model names a provider.
         """
         doc = load_skill(info)
         trusted = self.trusts(info)
@@ -176,7 +177,7 @@ class SkillLibrary:
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
     ) -> list[SkillDrifted]:
-        """For a resumed session, return a new warning for each active skill whose file has changed or disappeared."""
+        """Return a warning for each active skill whose file has changed or disappeared, unless `events` contains it."""
         reported = {(e.name, e.new_sha256) for e in events if isinstance(e, SkillDrifted)}
         drifts: list[SkillDrifted] = []
         for skill in active_skills(events):

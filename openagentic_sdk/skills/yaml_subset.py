@@ -22,7 +22,7 @@ Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 
 class Unreadable(ValueError):
-    """The text is not in the subset; `line` is where reading stopped."""
+    """Raised if a text is not in the supported subset of YAML; `line` is where reading stopped."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)

@@ -71,8 +71,9 @@ def emit_test(
     """Write `path`, with or without `.py`, and the log that it replays beside it; return both paths.
 
     `agent` names the options, or a function that creates them, as `module:name` below `app_dir` (the session's folder if
-    None). Without it the agent is the command's own, which is possible only if it has no custom tools. Raises
-    `OptionsError` for a log without requests and for an agent that must be named, `OSError` if a file cannot be written.
+    None). Without `agent`, the test uses the command line's agent, which is possible only if the session's agent had no
+    custom tools. Raises `OptionsError` for a log without requests, or if `agent` is invalid or must be given, and `OSError`
+    if a file cannot be written.
     """
     target = Path(path)
     target = target if target.suffix == ".py" else target.with_name(target.name + ".py")

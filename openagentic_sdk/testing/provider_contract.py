@@ -245,7 +245,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
 
 
 class Spoiled:
-    """A corruption of an answer's body, chosen by the seed: of a JSON value, of its lines, or of its bytes."""
+    """A callable that corrupts the body of an answer: the seed determines which JSON values, lines or bytes."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

@@ -76,7 +76,7 @@ def form_params(question: UserQuestion, call: ShownCall | None) -> Json:
 def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -> str:
     """The answer in a submitted form; without one, the word in `words` for the user's action.
 
-    For an answer that the question does not permit, it is the word for `cancel`.
+    An answer that the question does not permit counts as the action `cancel`.
     """
     action = result.get("action") if isinstance(result, Mapping) else None
     action = action if action in ("accept", "decline") else "cancel"

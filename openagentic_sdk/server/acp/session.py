@@ -145,6 +145,7 @@ class EditorSession:
         await self.stop(how)
         if self._turn is not None:
             await asyncio.wait({self._turn})
+            # The error, which `prompt` has raised, is read here: otherwise asyncio could report it as never retrieved.
             self._turn.cancelled() or self._turn.exception()
         await self.turns.close()
         await self.turns.end_conversation()

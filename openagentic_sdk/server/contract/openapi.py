@@ -46,7 +46,7 @@ def openapi(root: str = "") -> Json:
 
 @cache
 def schemas() -> Json:
-    """The schemas of all values and events by name; `Event` is the union of all events."""
+    """The schemas of all values and events by name; `Event` is the union of all events, including unknown ones."""
     by_name = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
     by_name["RefusalReason"]["properties"]["code"] = {"anyOf": [{"enum": list(CODES)}, {"type": "string"}]}
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
@@ -140,7 +140,6 @@ _LINKS: Json = {
 
 
 def _operation(endpoint: Endpoint) -> Json:
-    """The OpenAPI operation of a route."""
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(endpoint.path)

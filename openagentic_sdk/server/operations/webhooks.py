@@ -99,7 +99,7 @@ class Webhooks:
         self._again: set[str] = set()
 
     async def start(self) -> None:
-        """Start delivering what earlier processes did not, for up to 1,000 sessions updated in the last `HORIZON_S` seconds."""
+        """Start delivering what earlier processes did not, for the newest 1,000 sessions updated within `HORIZON_S`."""
         rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:

@@ -22,7 +22,7 @@ class Arguments(StoreTest):
     """Contract tests: all stores clamp numbers to the same range, and refuse arguments of another type."""
 
     def test_a_range_of_whole_numbers_is_cut_to_what_exists(self) -> None:
-        """Hint for a store: `iter_events` calls `sessions.arguments.cut_number` and `cut_limit` before it returns."""
+        """Hint for a store: use `sessions.arguments.cut_number` and `cut_limit` in `iter_events` before any iteration."""
         store, name = self.store, self.store.create_session()
         for session_id, count in ((name, 3), (store.create_session(), 2)):
             store.append_events(session_id, [UserMessage("an event")] * count)

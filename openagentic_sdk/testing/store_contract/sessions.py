@@ -359,7 +359,7 @@ class Sessions(StoreTest):
         self.assertEqual(self.store.read_blob(one, digest), data)
 
     def test_hostile_ids_are_kept_apart_or_refused(self) -> None:
-        """`create_session` passes a given id through `check_session_id` of sessions.base."""
+        """Hint for a store: in `create_session`, pass a given id through `sessions.base.check_session_id`."""
         created = []
         for session_id in HOSTILE_IDS:
             with contextlib.suppress(OptionsError):
