@@ -606,7 +606,7 @@ class Desk(Shelf):
                 context = {"message": f"a run of session {session_id} failed", "exception": failure}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
-            # The next run may already have taken this place.
+            # The session's next run may already have replaced this one.
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
         self.on_stop(session_id, "interrupted" if stop_reason == "cancelled" else stop_reason, error)

@@ -88,7 +88,7 @@ _HINT = regex(r"^(argument-hint:[ \t]*)(\S[^\n]*?)[ \t]*$", re.MULTILINE)
 # --- where the frontmatter is ----------------------------------------------------------------------------------------
 
 _LINE_BREAKS = regex(r"\r\n?|\x85")
-# What may precede the opening line: blank lines, one comment, one fence or one heading.
+# The text that may precede the opening line: blank lines, one comment, one fence or one heading.
 _BEFORE = regex(r"\s*+(?:(?:<!--.*?-->[ \t\r]*+|`{3,}+[^\n`]*+|#{1,6} [^\n]*+)\n\s*+)?", re.DOTALL)
 _OPENER = regex(r"---[ \t]*(?:\r\n?|\n)")
 _CLOSER = regex(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)

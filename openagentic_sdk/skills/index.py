@@ -186,7 +186,7 @@ def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] 
     return [*folders, root]
 
 
-# What a file looked like when it was read: size, both times and identity.
+# The state of a file when it was read: its size, both times, and its inode.
 _Stamp = tuple[int, int, int, int]
 
 
@@ -341,7 +341,7 @@ def load_skill(info: SkillInfo) -> SkillDoc:
         text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
     except OSError as error:
         if error.strerror is None:
-            raise  # a sentence already
+            raise  # the message is a sentence already
         raise type(error)(f"the skill {info.name!r} cannot be read: {info.path}: {error.strerror}") from error
     return parse_skill_markdown(text, folder=_folder_of(info.path))
 

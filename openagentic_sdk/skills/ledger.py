@@ -96,7 +96,7 @@ def words(kind: str, *states: WordState) -> frozenset[str]:
     return frozenset(word for entry in entries for word in entry["words"])
 
 
-# Findings that a run does not report: words that would not change it, and words that Claude Code does not know either.
+# Findings that a run does not report: words that would not change it, and words that Claude Code does not document either.
 ASIDE, UNDOCUMENTED = "word-aside", "word-undocumented"
 QUIET = frozenset({ASIDE, UNDOCUMENTED})
 

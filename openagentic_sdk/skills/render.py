@@ -26,8 +26,8 @@ _PLACEHOLDER = regex(
 )
 
 
-# A word of a shell's line, and the parts of it that are not simply letters; the time that `shlex` takes grows with the
-# square of a word's length.
+# A word of a shell command, and its escaped and quoted parts. They replace `shlex`, whose time grows with the square of a
+# word's length.
 _WORD = regex(r"""(?>(?:[^ \t\r\n'"\\]++|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)")+)|[^ \t\r\n]""", re.DOTALL)
 _MARKED = regex(r"""\\(.)|'([^']*+)'|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))\"""", re.DOTALL)
 _ESCAPED = regex(r"""\\(["\\])""")

@@ -133,7 +133,7 @@ class YamlReader:
         raise Unreadable(reason, self.line())
 
     def line(self) -> int:
-        # Counted from where the last count ended: a text of many keys is gone through once.
+        # Counted from where the last count ended, so that a text with many keys is scanned only once.
         pos, line = self.counted if self.counted[0] <= self.pos else (0, self.first_line)
         self.counted = (self.pos, line + self.text.count("\n", pos, self.pos))
         return self.counted[1]

@@ -350,7 +350,7 @@ def _crash(
     """Kill the work one or more times, and judge its end; return its number of lives and its broken promises."""
     killed: list[Moment] = []
     for number in range(1, deaths + 1):
-        # The length of a continued life is unknown; with a number after its end, the life just ends.
+        # The length of a continued life is unknown; if the number is beyond its end, the life is not killed.
         moment = moments[0] if number == 1 else Moment(rng.randint(1, 40), rng.random() < 0.5, "drawn")
         seen = _die(build, world, number, moment)
         if seen is None:

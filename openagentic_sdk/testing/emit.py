@@ -121,7 +121,7 @@ def _plain(init: SystemInit, events: Sequence[Event], folder: str) -> tuple[str,
     options = _PLAIN_OPTIONS.format(
         model=init.model,
         folder=folder,
-        sources=("project",) if "Task" in init.tools else (),  # an open source adds the built-in agents
+        sources=("project",) if "Task" in init.tools else (),  # any setting source adds the built-in agents
         mode=init.permission_mode,
         allow=tuple(rules[True]),
         deny=tuple(rules[False]),

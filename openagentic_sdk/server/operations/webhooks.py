@@ -129,7 +129,7 @@ class Webhooks:
             self._again.discard(session_id)
             try:
                 await asyncio.gather(*(self._tell(session_id, target, key) for target, key in self._targets))
-            except SessionError as error:  # deleted, or the store is unavailable: the next start tries again
+            except SessionError as error:  # deleted, or the store is unavailable: tried again after the next run
                 self._journal.webhook("put off", session=session_id, error=str(error))
 
     async def _tell(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
