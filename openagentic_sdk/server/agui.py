@@ -69,8 +69,8 @@ class RunInput:
     """The fields of a `RunAgentInput` that are used.
 
     `prompt` is the user's prompt, None if the last message is not the user's; `message` is that message verbatim. `answers`
-    maps interrupts (questions) to answers. `known_ids` are the ids of the agent messages that the client has, `left_out`
-    the names of the ignored fields.
+    maps the ids of interrupts (questions) to answers. `known_ids` are the ids of the agent messages that the client has,
+    `left_out` the names of the ignored fields.
     """
 
     thread_id: str

@@ -273,7 +273,7 @@ class EventStream:
             tell()
 
     async def send(self, data: bytes) -> None:
-        """Send whole events, unless the client has disconnected. Raises `TimeoutError` if the client does not read."""
+        """Send whole events, unless the client has disconnected. Raises like `HttpCall.send_piece`."""
         if not self.is_gone:
             await self._call.send_piece(data, more=True)
 

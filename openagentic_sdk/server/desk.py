@@ -71,9 +71,10 @@ _PLAIN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @frozen
 class Started:
-    """An accepted prompt: `request_id` identifies its `user.message`, whose `seq` is greater than `after_seq`.
+    """An accepted request, whose events follow event `after_seq`.
 
-    `is_new` is False if the same request was accepted before; then nothing was started.
+    `request_id` identifies it and, if it has a prompt, the prompt's `user.message`. `is_new` is False if the same request
+    was accepted before; then nothing was started.
     """
 
     session_id: str
@@ -250,7 +251,7 @@ class Desk(Shelf):
             self._answered.remove(session_id)
 
     async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
-        """Start the run that continues after answers just stored, unless another process already has started it.
+        """Start the run that continues after answers just stored, unless another process has already started it.
 
         A locked session does not prove that it has: a process that only checks for open questions also locks it briefly.
         """

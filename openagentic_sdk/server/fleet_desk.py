@@ -32,9 +32,10 @@ class FleetDesk(Desk):
         self._fleet = fleet
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
-        """Queue a message to a session with a run in progress: it becomes the next prompt, or closes that run's question.
+        """Queue a message for a session with a run in progress: it becomes the next prompt, or closes that run's question.
 
-        Raises `RequestRefusedError` 409 if no run is in progress, and `QuestionOpenError` if the principal may not answer.
+        Raises `RequestRefusedError` 409 if no run is in progress, and `QuestionOpenError` if questions are open that the
+        principal may not answer.
         """
         self._check_open()
         metadata = await self._metadata(who, session_id)

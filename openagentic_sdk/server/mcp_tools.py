@@ -365,7 +365,7 @@ class RunTools:
         return session_id, after_seq, answer is not None
 
     async def _find_question(self, who: Principal, session_id: str, question_id: str) -> ParkedQuestion:
-        """Find an open question. Raises `ToolInputError` if it is not open, and what the desk raises for the session."""
+        """Find an open question. Raises `ToolInputError` if it is not open, and `SessionNotFoundError`."""
         await self._desk.row(who, session_id)
         for question in await self._open_questions(session_id):
             if question.id == question_id:

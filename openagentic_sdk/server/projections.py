@@ -115,7 +115,7 @@ async def show_response(call: HttpCall, office: Office) -> None:
 
 
 async def cancel_response(call: HttpCall, office: Office) -> None:
-    """`POST /v1/responses/{id}/cancel`: cancel the run of a response."""
+    """`POST /v1/responses/{id}/cancel`: cancel the run of a response, if it is its session's newest; return the object."""
     await call.json(may_be_empty=True)
     session_id, request, model, echo = await _find_response(call, office)
     # A later request of the session has nothing to do with this response, and must not be cancelled with it.

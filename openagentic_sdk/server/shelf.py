@@ -51,7 +51,7 @@ class Shelf(ABC):
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[SessionSummary]:
-        """Read `limit` of the tenant's sessions that match `query`, most recently updated first, after `offset` others."""
+        """Read up to `limit` of the tenant's sessions that match `query`, most recently updated first, from `offset` on."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
         rows: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
         return [self._shown_row(row) for row in rows]

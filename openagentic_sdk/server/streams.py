@@ -53,7 +53,7 @@ class EventLines:
         return self._write(event)[1]
 
     def shown(self, event: Event) -> Event:
-        """The event with secrets in tool inputs masked."""
+        """The event in the form to show, with secrets in the inputs of calls masked as well; see `parts.masking.shown`."""
         return shown(event, self._redact)
 
     def sse(self, event: Event) -> bytes:

@@ -223,7 +223,7 @@ def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, 
 
 
 def sha256_text(text: str) -> str:
-    """The digest of a text's UTF-8."""
+    """The SHA-256 of a text as UTF-8, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -44,7 +44,7 @@ class Fields:
         return self.source(key)
 
     def source(self, key: str) -> str:
-        """The value on one line; a list or map as written in the file, because in `[a] [b]` the brackets are meant."""
+        """The value on one line; a list or map as written in the file, since the brackets in `[a]` are part of the text."""
         source = self._front.sources.get(key)
         value = self._front.data.get(key)
         if isinstance(value, str) and not value.startswith("["):

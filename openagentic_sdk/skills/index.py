@@ -64,7 +64,7 @@ class SkillInfo:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the skill: the declared one, its folder's, and both with the scope."""
+        """All names of the skill: the declared one, its folder's, and both with the scope, in the order of `find_skill`."""
         return (self.name, self.folder, self.id, f"{self.scope}:{self.folder}")
 
 
@@ -134,7 +134,7 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
 
 
 def nested_variants(skill: SkillInfo, skills: Iterable[SkillInfo]) -> tuple[str, ...]:
-    """The names of the skills in subfolders that have this one's name after a prefix, because the name is taken."""
+    """The names of the skills from subfolders that share this skill's name, and therefore have a prefix."""
     ending = f":{name_key(skill.name)}"
     return tuple(
         each.name

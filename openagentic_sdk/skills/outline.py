@@ -105,7 +105,7 @@ class _Items:
 
 
 def lines_outside_fences(body: str) -> list[str]:
-    """The body's lines, with those of fenced code empty."""
+    """The lines of a body; those of fenced code, including the fences, are replaced with ''."""
     lines: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -115,7 +115,7 @@ def lines_outside_fences(body: str) -> list[str]:
 
 
 def fence_behind(fence: str, line: str) -> str:
-    """The mark of the fenced code open after a line, '' for none; `fence` is the one before it."""
+    """The opening mark of the fenced code that continues after a line, '' for none; `fence` is the same before the line."""
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""

@@ -417,7 +417,7 @@ class YamlReader:
         return False
 
     def flow_item(self, depth: int) -> tuple[Value, bool]:
-        """Read one item; return it, and whether it is a key: a colon follows it on the same line."""
+        """Read one item; return it, and whether it is a key, which a colon follows on the same line."""
         item = self.flow_node(depth)
         colon = _FLOW_COLON.match(self.text, self.pos)
         if colon is None:

@@ -402,7 +402,7 @@ def _outcome(world: World, life: Life, result: T, moments: tuple[Moment, ...]) -
 
 @runtime_checkable
 class Answered(Protocol):
-    """A result of an agent's run."""
+    """The result of an agent's run, as far as two outcomes of the work are compared."""
 
     final_text: str
     stop_reason: str

@@ -160,7 +160,7 @@ class CachingEndpoint:
         return [request for request in self.requests if request.fault is None]
 
     def cached_share(self) -> float:
-        """The fraction of all input tokens that came from the cache, 0 to 1."""
+        """The fraction of the answered requests' input tokens that came from the cache, 0 to 1."""
         total = sum(request.tokens for request in self.answered)
         return sum(request.cached_tokens for request in self.answered) / total if total else 0.0
 

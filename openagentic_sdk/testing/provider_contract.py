@@ -84,7 +84,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
             self.skipTest("the contract itself: subclass it")
 
     async def events(self, provider: Provider, messages: Any = PROMPT, tools: Any = TOOLS) -> list[StreamEvent]:
-        """Collect all events of a stream."""
+        """Collect all events of the provider's stream; skip the test if the provider does not stream."""
         if not isinstance(provider, StreamingProvider):
             self.skipTest("the provider does not stream")
         stream = provider.stream(model="m", messages=messages, tools=tools)

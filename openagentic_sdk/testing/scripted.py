@@ -119,7 +119,7 @@ class ScriptedProvider(StreamedProvider):
 
     @property
     def turns_left(self) -> int:
-        """The number of turns not played yet."""
+        """The number of turns not played yet; of all turns if the provider is `resumable`."""
         return len(self._turns) + len(self._agent_turns)
 
     async def stream(

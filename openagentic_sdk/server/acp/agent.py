@@ -89,7 +89,7 @@ class EditorAgent:
         }
 
     async def leave(self) -> None:
-        """Suspend the running turns and close all sessions: the editor has disconnected."""
+        """Suspend the running turns and close all sessions within `LEAVE_S` seconds: the editor has disconnected."""
         sessions, self._sessions = list(self._sessions.values()), {}
         if sessions:
             tasks = [asyncio.create_task(session.close("park")) for session in sessions]

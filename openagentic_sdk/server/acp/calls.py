@@ -76,7 +76,7 @@ def content(text: str) -> Json:
 
 
 def fenced(text: str) -> str:
-    """The text in a fence that it cannot close; a long text is reduced to its beginning and end."""
+    """The text in a fence that it cannot close; of more than `MAX_TEXT_CHARS` characters, only the beginning and the end."""
     if len(text) > MAX_TEXT_CHARS:
         left_out = len(text) - MAX_TEXT_CHARS
         head, tail = text[: MAX_TEXT_CHARS * 3 // 4], text[-MAX_TEXT_CHARS // 4 :]

@@ -125,7 +125,11 @@ class EmptyBody(TypedDict):
 
 @frozen
 class StartedRun:
-    """A stored prompt: `request_id` identifies its `user.message`, whose `seq` is greater than `after_seq`."""
+    """An accepted request, whose events follow event `after_seq`.
+
+    `request_id` identifies the `user.message` of its prompt, if it has one. `is_new` is false if the same request was
+    accepted before.
+    """
 
     session_id: str
     request_id: str
@@ -166,7 +170,7 @@ class AgentList:
 
 @frozen
 class _KnownSession:
-    """Facts about a session. Times are in seconds since 1970."""
+    """Facts about a session. Times are in seconds since 1970; `events` is the `seq` of the log's last event."""
 
     session_id: str
     label: str

@@ -99,7 +99,10 @@ class Webhooks:
         self._again: set[str] = set()
 
     async def start(self) -> None:
-        """Start delivering what earlier processes did not, for the newest 1,000 sessions updated within `HORIZON_S`."""
+        """Start delivering what earlier processes did not.
+
+        Of the newest 1,000 sessions, those that were updated in the last `HORIZON_S` seconds are examined.
+        """
         rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:

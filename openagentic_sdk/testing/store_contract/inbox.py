@@ -148,7 +148,7 @@ class Inbox(StoreTest):
     def awaited(
         self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None
     ) -> set[str]:
-        """Make a change while a waiter is waiting; return the waiter's notification."""
+        """Make a change while a waiter is waiting; return the ids of the sessions with news for it."""
         results: list[set[str]] = []
         wait = functools.partial(self.store.wait_for_news, known, timeout_s=30, messages_after=messages_after)
         waiting = threading.Thread(target=lambda: results.append(wait()))

@@ -57,7 +57,7 @@ def find_broken_rules(
 
 
 def values_at(path: str, value: Any) -> Iterator[Any]:
-    """Yield the values to which a path leads."""
+    """Yield the values to which a path, in the notation of `rules.json`, leads."""
     step, _, rest = path.partition(".")
     if not path:
         yield value
