@@ -275,7 +275,7 @@ async def show_context(call: HttpCall, office: Office) -> None:
 
     session_id, window = call.parts[2], call.query_values.get("window")
     if window == 0:
-        raise RequestRefusedError(400, "window is the size of the model's window in tokens, at least 1")
+        raise RequestRefusedError(400, "window must be the size of the model's window in tokens, at least 1")
     await office.desk.row(call.principal, session_id)
     contents = await off_loop(True, session_window, office.desk.store, session_id, window)
     dropped = [{"seq": seq, "text": text} for seq, text in contents.dropped]
