@@ -151,7 +151,10 @@ class Guard:
     # --- browsers ------------------------------------------------------------------------------------------------------
 
     def new_ticket(self, principal: Principal) -> str:
-        """Create a secret that signs a browser in once, within `TICKET_S` seconds. The newest `MAX_TICKETS` are valid."""
+        """Create a secret that signs a browser in once, within `TICKET_S` seconds.
+
+        If more than `MAX_TICKETS` are unused, the oldest become invalid.
+        """
         now = time.monotonic()
         self._tickets = {name: entry for name, entry in self._tickets.items() if entry[0] > now}
         while len(self._tickets) >= MAX_TICKETS:

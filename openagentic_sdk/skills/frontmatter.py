@@ -217,7 +217,7 @@ _NAMED_LINE = regex(
 
 
 def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
-    """Search the text for lines with a missing `name` or `description`; if any keys were read, in the first column only."""
+    """Search the text for a `name` or `description` that `front` lacks; if it has other keys, in the first column only."""
     data, where = dict(front.data), dict(front.sources)
     head = split.yaml[:MAX_FRONTMATTER_CHARS]
     for match in _NAMED_LINE.finditer(head):

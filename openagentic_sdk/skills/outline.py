@@ -115,7 +115,7 @@ def lines_outside_fences(body: str) -> list[str]:
 
 
 def fence_behind(fence: str, line: str) -> str:
-    """The opening mark of the fenced code that continues after a line, '' for none; `fence` is the same before the line."""
+    """The opening mark of the fenced code that is open after a line, '' for none; `fence` is the mark open before it."""
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""

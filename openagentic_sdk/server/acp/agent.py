@@ -89,7 +89,10 @@ class EditorAgent:
         }
 
     async def leave(self) -> None:
-        """Suspend the running turns and close all sessions within `LEAVE_S` seconds: the editor has disconnected."""
+        """Suspend the running turns and close all sessions, then the peer: the editor has disconnected.
+
+        Wait up to `LEAVE_S` seconds for the sessions, and again for the peer.
+        """
         sessions, self._sessions = list(self._sessions.values()), {}
         if sessions:
             tasks = [asyncio.create_task(session.close("park")) for session in sessions]
