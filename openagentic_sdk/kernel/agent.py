@@ -33,8 +33,8 @@ class AgentRuntime:
 
     `project_dir` is empty if there is no project. `cost` returns the price of one call's usage, or None if it is unknown.
     `parts` are the openers of a run's features, in the order in which the loop calls them; `folds` are their folds over the
-    log, in addition to the kernel's view. `seal` marks the events that this installation wrote; by default
-    it uses the installation's own key, which `open_run` inserts.
+    log, in addition to the kernel's view. `session_dir` returns a session's folder, or None if the store has none. `seal`
+    marks the events that this installation wrote; if it is None, `open_run` uses the installation's own key.
     """
 
     provider: Provider
@@ -146,7 +146,7 @@ class Run:
         return self.recorder.append(*events)
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:
-        """The place where a call runs, as JSON values for hooks and permission callbacks."""
+        """The session and agent of a call and the folders where it runs, with `more`, for hooks and permission callbacks."""
         agent = self.agent
         return {
             "session_id": self.session_id,
@@ -191,9 +191,9 @@ class Run:
     def gate_context(
         self, tool_use_id: str, effect: str | None = None, tool: str | None = None, **more: Any
     ) -> CallContext:
-        """The gate's context for one call. `more` adds what a hook requested and the rule names of the tool.
+        """The gate's context for one call. `more` are further fields, such as the request of a hook.
 
-        `tool` is `None` for a path that a running call asks for.
+        `tool` is None for a path that a running call asks for.
         """
         context = CallContext(
             cwd=self.agent.cwd,

@@ -53,7 +53,7 @@ class SystemPrompt:
     changing: Container[str] = ()
 
     def facts(self) -> dict[str, str]:
-        """The parts that may change during a session, by subject."""
+        """The texts of the parts that may change during a session, by subject (`kind:source`)."""
         return {
             f"{part.kind}:{part.source}": self.text[part.start : part.end]
             for part in self.parts
@@ -89,7 +89,7 @@ class RequestContext:
         self._announced: tuple[tuple[object, ...], int] | None = None
 
     async def update(self) -> ModelContext:
-        """Return the context of the next request; record it if it differs from the last one."""
+        """Return the context of the next request; record it if it differs from the last one, and announce changed facts."""
         run = self._run
         agent, last = run.agent, run.view.context
         fresh = _system_prompt(run)
@@ -114,7 +114,7 @@ class RequestContext:
         return self._asked[1]
 
     async def _announce(self, context: ModelContext, fresh: SystemPrompt) -> None:
-        """Append the facts that the model needs and cannot see, or sees in an outdated form."""
+        """Record the facts that the model needs and cannot see, or sees in outdated form; withdraw those that are gone."""
         run = self._run
         part_facts = [part.facts() for part in run.parts.at(Part.facts)]
         state = (context, fresh, *part_facts)
@@ -131,6 +131,7 @@ class RequestContext:
         # Sorted, so that the same change makes the same messages: a replay compares requests by their digests.
         for about in sorted(old_facts.keys() - now.keys()):
             if not old_facts[about].startswith(_GONE):
+                # A subject may end with the `seq` of its event, as that of a skill's activation does: not for the model.
                 kind, _, name = re.sub(r"@\d+$", "", about).partition(":")
                 await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
         self._announced = state, run.view.conversation.shown

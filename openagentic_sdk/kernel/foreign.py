@@ -24,20 +24,20 @@ _RETURNS: Mapping[str, type] = {
 
 
 def watch_foreign(parts: Sequence[Part]) -> None:
-    """Check the values and errors of those parts of a run that come from outside this package."""
+    """Make the parts from outside this package report each error and invalid return value as a `PartError`."""
     for place in _foreign(tuple(map(type, parts))):
         _watch(parts[place])
 
 
 @cache
 def _foreign(kinds: tuple[type[Part], ...]) -> tuple[int, ...]:
-    """The positions of the classes from outside this package; values from their parts are type-checked at run time."""
+    """The positions of the classes from outside this package, computed once per combination of parts."""
     package = __name__.partition(".")[0]
     return tuple([place for place, kind in enumerate(kinds) if kind.__module__.partition(".")[0] != package])
 
 
 def _watch(part: Part) -> None:
-    """Wrap the seams that a part overrides, so that errors name the part and the seam."""
+    """Replace the seams that a part overrides, on the object, with versions whose errors name the part and the seam."""
     kind = type(part)
     for seam, default in vars(Part).items():
         if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:

@@ -125,7 +125,7 @@ class Gate(Protocol):
         """The digest of the gate's modes and rules."""
 
     def record(self) -> dict[str, Any]:
-        """Return the policy as new JSON. No call may change `protected` paths; `roots` is the default workspace."""
+        """Return the policy as new JSON; it lists the `protected` paths, which no call may change, and the default `roots`."""
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """Return the answer to a question; empty if nobody can be asked."""
@@ -134,7 +134,7 @@ class Gate(Protocol):
         """Decide whether this call may run with exactly this input."""
 
     async def permits_path(self, path: str, write: bool, context: CallContext) -> bool:
-        """Decide, without asking, whether a running call may touch one more path."""
+        """Decide, without asking anybody, whether a running call may also read this path or, if `write`, change it."""
 
     def read_filter(self, cwd: str, roots: Sequence[str]) -> Callable[[str], bool] | None:
         """Return a fast filter for paths that tools search, or None if every path may be read."""
@@ -207,7 +207,7 @@ class ReadOnlyGate(Gate):
 
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
-    """Whether every call of this tool remains allowed: a rule about some inputs removes the tool."""
+    """Whether a restriction leaves this tool as a whole; a rule about some of its inputs removes it."""
     # No input is judged here, so a rule about some inputs denies the whole tool, and one that allows some inputs allows
     # none.
     denied = [part.partition("(")[0] for rule in narrowing.deny for part in rule.split("|")]

@@ -125,7 +125,7 @@ class RunHooks:
         }
 
     async def run(self, point: str, payload: Mapping[str, Any], **context: Any) -> PointOutcome:
-        """Run and record the hooks of a point that has no input or output to change."""
+        """Run and record the hooks of a point that has nothing to change; one that stops the run sets `stopped_by`."""
         _, events, decision = await self._run.agent.hooks.run(point, payload, self.context(**context))
         await self._run.record(*events)
         if decision is not None and decision.stops:

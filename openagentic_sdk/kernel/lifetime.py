@@ -38,7 +38,7 @@ class Deadline:
         return cls(clock, None if timeout_s is None else clock.monotonic() + timeout_s)
 
     def patience(self) -> float | None:
-        """Seconds to wait for a store's answer: the time left plus a short grace period."""
+        """Seconds to wait for a store's answer: the time left plus `STORE_MOMENT_S`; None without a deadline."""
         remaining_s = self.remaining_s()
         return None if remaining_s is None else remaining_s + STORE_MOMENT_S
 
@@ -86,7 +86,7 @@ class Lifetime:
     async def wait_for(
         self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for one of the run's final tasks, at most for `moment_s` and the time left; only briefly if `is_ending`."""
+        """Wait for a final task within `moment_s` and the time left, only briefly if `is_ending`, but longer while `busy`."""
         left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
         # A moment longer than the time left, so that closing is tried even after the deadline.
         limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]

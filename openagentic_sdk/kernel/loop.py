@@ -55,9 +55,9 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
 
     If `prompt` is None, continue where the session stopped.
 
-    The first event is always `system.init` and the last one `result`. Raises only `CancelledError` (once the session is
-    closed), `StorageTimeoutError` if the store does not answer, since no result can be promised then, and
-    `ScriptMismatchError` in a test.
+    The first event is `system.init`, unless the store refuses it, and the last one `result`. Raises only `CancelledError`
+    (once the session is closed), `StorageTimeoutError` if the store does not answer, since no result can be promised then,
+    and `ScriptMismatchError` in a test.
     """
     # Before any foreign code runs: whatever it leaves running is named in the log at the end.
     run.lifetime.left = collect_left()
@@ -204,16 +204,17 @@ def _init(run: Run) -> SystemInit:
 
 
 async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Said, None]:
-    """Yield a source's prompts; the request id belongs to the first."""
+    """Yield the prompts of a source; the first gets `request_id` unless it has its own."""
     async for item in prompt:
         yield replace(item, request_id=item.request_id or request_id)
         request_id = None
 
 
 async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool:
-    """Record a prompt as changed by hooks and commands, in one batch with the end of every open question and its call.
+    """Record a prompt as changed by hooks and commands, in one batch with the end of every open question and call.
 
-    Returns False if this request id was answered before. Raises `RequestConflictError` if it was used for another prompt.
+    A prompt that is already the newest is not recorded again. Returns False if its request id was answered before. Raises
+    `RequestConflictError` for the id of another prompt, `QuestionOpenError`, and `RunStopped` if a hook blocks the prompt.
     """
     digest = None if request_id is None else prompt_sha256(message)
     if request_id is not None and digest is not None:
@@ -249,7 +250,7 @@ async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool
 
 
 async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
-    """Let the parts complete a prompt; record it with its events and the end of everything that awaited an answer."""
+    """Let the parts complete a prompt, and record it. One of origin `user` also ends everything that awaited an answer."""
     for part in run.parts.at(Part.fill_prompt):
         await part.fill_prompt(prompt)
     message = UserMessage(
@@ -266,7 +267,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
 
 
 async def run_turn(run: Run) -> None:
-    """Call the model and run its calls until an answer ends the turn; begin with the answer that an earlier run left."""
+    """Call the model and run its calls until an answer ends the turn; begin with any answer that an earlier run left."""
     run.hooks.is_stop_active = False
     reply = _pending_answer(run)
     if reply is not None:
@@ -277,8 +278,9 @@ async def run_turn(run: Run) -> None:
 
 
 def _pending_answer(run: Run) -> Reply | None:
-    """The answer at the end of the log, if no run has ended with it and no hook refused it."""
-    # A process that died between an answer and the `result` must not pay for that answer again.
+    """The complete answer at the end of the log, if no run has ended with it and no hook refused it; otherwise None."""
+    # A process that died between an answer and the `result` must not pay for that answer again. Read backwards, an answer is
+    # its message and then its `model.response`; any other event of these kinds means that it is not the last.
     kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
         if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
@@ -292,7 +294,7 @@ def _pending_answer(run: Run) -> Reply | None:
 
 
 async def _next_reply(run: Run) -> Reply:
-    """Record the messages that arrived meanwhile, then return the model's next reply."""
+    """Record the messages that arrived meanwhile, then return the model's next reply. Raises `RunStopped` at a limit."""
     while run.notes:
         await run.record(run.notes.pop(0))
     while run.inbox:
@@ -356,7 +358,7 @@ def _check_limits(run: Run) -> None:
 
 
 async def _may_stop(run: Run, answer: str) -> bool:
-    """Run the stop hooks on an answer; return False if one blocks: then the model reads its reason and works on.
+    """Run the stop hooks on an answer; return False if one blocks, after recording its reason as a message to the model.
 
     Raises `RunStopped` if a hook ends the run. A refused answer is not the run's final text.
     """
@@ -386,7 +388,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
     A caller may stop reading at the result and resume at once, so the lock must be free by then.
     """
-    # Through any number of cancellations: giving up here would leave calls open and the session locked.
+    # Continued through any number of cancellations, because giving up would leave calls open and the session locked.
     closing, cancelled = await settled(_record_ending(run, ending), run.lifetime.hurry)
     result: Result = closing.result()
     if cancelled is not None:
@@ -396,7 +398,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
 
 async def _record_ending(run: Run, ending: RunStopped) -> Result:
-    """Record the events that close a run, and return its result; if the store refuses them, it is that error."""
+    """Record the events that close a run, and its result; return the result, which reports an error of the store, too."""
     try:
         try:
             ending = await _last_events(run, ending)
@@ -426,7 +428,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     """Close everything that tools left open, end the calls without a result, run the session_end hooks; return how the run
     ended.
 
-    A run that finished while a background subagent waits for a person is also waiting.
+    A run that finished while a background subagent waits for a person ends as `waiting`, too.
     """
     # First, because a shell or a subagent that ends now may still record events and leave calls open, which are closed
     # below.

@@ -38,7 +38,7 @@ from .tool_output import plain_value
 
 @frozen
 class Reply:
-    """The outcome of a model call: its text, and its calls as recorded."""
+    """An answer of the model: its text, its calls as recorded, and the provider's output (empty if read from the log)."""
 
     text: str
     calls: tuple[ToolUse, ...] = ()
@@ -48,7 +48,7 @@ class Reply:
 async def ask_model(run: Run) -> Reply:
     """Send the conversation, show the answer as it arrives, and record it.
 
-    Re-raises the provider's error after recording what had arrived; raises `RunStopped` if a hook blocks.
+    Re-raises the provider's error after recording what had arrived; raises `RunStopped` if a hook blocks or at a limit.
     """
     request = await _record_request(run)
     answer = _IncomingAnswer(run, request)
@@ -69,7 +69,8 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
-# Callers and ids, which may hold a signature, go back with every later request; each call takes several events in the log.
+# Bounds, because callers and ids, which may hold a signature, are sent again with every later request, and each call adds
+# several events to the log.
 _MAX_CALLER_BYTES, _MAX_ID_CHARS, MAX_CALLS = 2_000, 16_384, 2_000
 
 
@@ -161,7 +162,7 @@ class AnswerRoom:
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
     """The `caller` that the endpoint reports: the code that made this call. None if it is invalid, too long, or ours."""
     caller = plain_value(call.caller)
-    # With that type, an endpoint could make calls that the model never sees.
+    # With our own type, an endpoint could make calls that the model never sees.
     if not isinstance(caller, dict) or caller.get("type") == CODE_CALLER or len(dumps_json(caller)) > _MAX_CALLER_BYTES:
         return None
     return caller
@@ -191,7 +192,7 @@ class _IncomingAnswer:
         self._room = AnswerRoom(run)
 
     async def receive(self) -> wire.ModelOutput:
-        """Return the complete answer; show its pieces as they arrive. Raises `IncompleteResponseError` if it was cut off."""
+        """Return the answer; show its pieces as they arrive. Raises `IncompleteResponseError`; at a limit, `RunStopped`."""
         if not streams(self._run.agent.provider):
             return self._complete(self._fitting(await call_guest(self._ask_whole, self._name)))
         pieces = EventChannel[wire.StreamEvent]()
@@ -277,7 +278,7 @@ class _IncomingAnswer:
             raise RunStopped("budget", stopped)
 
     def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
-        """Return the complete answer if it is within its limit; otherwise keep what fits and raise `RunStopped`."""
+        """Return the complete answer if it is within the limits; else keep the text that fits and raise `RunStopped`."""
         text, stopped = self._room.take_output(output)
         if stopped is not None:
             self._came.text = [text]

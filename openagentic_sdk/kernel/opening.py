@@ -1,6 +1,6 @@
 """Open a session for a run: create or load it, lock it, fold its log.
 
-Only a new session's metadata is written here, so a refusal changes nothing.
+Only a new session and the claim of a request id are written here, so a refusal changes no log.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class _OpenRun:
     """A run whose session is not released yet: its writer, the finalizer that closes the writer once the run is collected,
     its event loop, and the place of its store.
 
-    A loop that is closed with an unfinished generator (`asyncio.Runner` and `asyncio.run` end those first) never ends the
-    run, and its process would hold the session until it exits.
+    If an event loop is closed while a run's generator is unfinished (`asyncio.run` would end the generator first), the run
+    never ends, and its process would hold the session until it exits.
     """
 
     writer: SessionWriter
@@ -131,7 +131,7 @@ _GUARD = Lock()
 
 
 def _open_writer(store: StoreCore, session_id: str) -> SessionWriter:
-    """Become the session's writer, even in place of a run of this process whose event loop is closed."""
+    """Open the session's writer; take the session over from a run of this process whose event loop is closed."""
     try:
         return store.open_writer(session_id)
     except SessionLockedError as error:
@@ -156,7 +156,7 @@ def _place_of(store: StoreCore) -> object:
 
 
 def session_state(session_id: str, view: SessionView) -> ProviderSession:
-    """The state that a session's providers share, so that an adaptation made for one request affects no other session."""
+    """The state that the providers of one session share: the cache key and the adaptations (`controls`) of its requests."""
     return ProviderSession(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
 
 
@@ -173,7 +173,7 @@ def _check_limits(agent: AgentRuntime, request: RunRequest) -> None:
 async def _take_session(
     agent: AgentRuntime, request: RunRequest, deadline: Deadline
 ) -> tuple[str, SessionWriter, SessionView]:
-    """Open the session off the event loop, and release it again if the caller is cancelled meanwhile."""
+    """Open the session off the event loop; if the caller is cancelled meanwhile, release it, or delete it if it is new."""
     came: list[SessionWriter] = []
 
     def close_late() -> None:

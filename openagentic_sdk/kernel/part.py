@@ -88,7 +88,7 @@ class Part:
         return ()
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
-        """Change a prompt before hooks see it."""
+        """Change a prompt before hooks see it. Not called for the prompt of a subagent."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Complete a prompt after the hooks have accepted it, or a message to the running turn."""
@@ -140,7 +140,7 @@ class Part:
         return event
 
     def mask_value(self, value: T) -> T:
-        """Return a JSON value without anything that must not be stored: the model receives it as the log holds it."""
+        """Return a JSON value without secrets: what the model receives must be what the log holds."""
         return value
 
     def may_wait(self, events: Sequence[Event]) -> bool:
@@ -170,7 +170,7 @@ class Part:
         """Act on an answer with calls, before they run."""
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Change the messages of a request as they are sent; the log keeps the originals."""
+        """Change the messages of a request as they are sent, unless all are plain text; the log keeps the originals."""
         return messages
 
     async def store_result(self, result: ToolResult) -> ToolResult:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunQuestions:
-    """The questions of one run. `parked` are those that stay open when the run ends, keyed by the call that asks them;
+    """The questions of one run. `parked` are those that stay open when the run ends, by the id of the call that asks them;
     `taken_ids` are those that this run has asked or found answered.
     """
 
@@ -26,9 +26,9 @@ class RunQuestions:
         self.taken_ids: set[str] = set()
 
     async def ask(self, question: UserQuestion) -> UserAnswer:
-        """Return the recorded answer to a question; otherwise ask a person, and record both. Empty if nobody can be asked.
+        """Return the recorded answer to a question; otherwise ask a person, and record question and answer.
 
-        Raises `RunStopped` if the run parks. The notification hooks run meanwhile, and cannot change the answer.
+        The answer is empty if nobody can be asked. Raises `RunStopped` if the run parks. Notification hooks run meanwhile.
         """
         run = self._run
         question = run.recorder.masked(question)  # an earlier question is logged as it was stored

@@ -137,7 +137,7 @@ class Recorder:
         return stored_events
 
     async def _let_go(self) -> asyncio.CancelledError | None:
-        """Release the events that a compaction removed from view, and keep the rest for a resume, off the event loop."""
+        """Release the events that a compaction removed from view, keep the rest for a resume; return any cancellation."""
         looking, cancelled = await settled(run_in_thread(self._view.kept))
         kept_view = looking.result()
         _, late = await self._ask(partial(self._writer.keep_view, kept_view))

@@ -27,6 +27,7 @@ from .tool_context import tool_context
 from .tool_output import plain_output, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
 
+# A call that ends its process each time, such as by exhausting the memory, must not end every run that resumes the session.
 MAX_ATTEMPTS = 3
 _NOT_OURS: dict[str, Any] = {
     "is_error": True,
@@ -40,7 +41,8 @@ _NOT_OURS: dict[str, Any] = {
 async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
     """Give every open call of an earlier run its result, in order.
 
-    If a prompt follows, calls that wait for a person are left for `supersede`, and with them calls that never started.
+    If a prompt follows, calls that wait for a person are left for `supersede`, and with them calls that never started;
+    otherwise raises `RunStopped` if a call waits for a person.
     """
     # The code that made these calls no longer exists, so they are not repeated.
     for record in run.view.open_inner_calls():
@@ -57,7 +59,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
 
 
 async def supersede(run: Run) -> Sequence[Event]:
-    """Return the events that end all open questions and the calls that asked them, because a prompt was sent instead.
+    """Return the events that end all open questions and calls, because a prompt was sent instead of an answer.
 
     They must be stored in one batch with that prompt.
     """
@@ -131,13 +133,13 @@ async def _end_inner(run: Run, record: CallRecord) -> None:
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTool | None) -> bool:
-    """Whether a call in doubt may run again. Attempts that waited for a person did not fail and are not counted."""
+    """Whether a call in doubt may run again. A call that asked a person may do so any number of times: waiting is not failing."""
     harmless = tool is not None and tool.effect in REPEATABLE and started.effect in REPEATABLE
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 
 
 async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> ToolResult:
-    """Return the result of a call in doubt: the outcome that the tool can determine, otherwise `unknown`."""
+    """Return the result of a call in doubt: the outcome if the tool can determine it, otherwise `unknown`."""
     use_id = record.use.tool_use_id
     try:
         context = tool_context(run, record.use)

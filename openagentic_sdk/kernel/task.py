@@ -23,7 +23,7 @@ from .recorder import off_loop
 
 
 class RunTask:
-    """One run from `start` to `close`. Its starter must close it, however it ends; `async with` does so."""
+    """A run in an asyncio task, from `start` to `close`. Whoever starts it must close it, however it ends (`async with`)."""
 
     def __init__(
         self, run: Run, channel: EventChannel[AnyEvent], prompt: Said | Prompts | None, threads: KeptThreads
@@ -43,10 +43,10 @@ class RunTask:
 
     @classmethod
     async def start(cls, agent: AgentRuntime, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
-        """Open the session and begin.
+        """Open the session and begin the run.
 
         Raises what `open_run` raises, `RequestConflictError` for a request id that was used for another prompt, and
-        `QuestionOpenError` for a prompt that may not close the open questions; then nothing has happened.
+        `QuestionOpenError` for a prompt that may not close the open questions. None of these leaves a trace in the log.
         """
         running_loop("a run")
         require_threads("a run")
@@ -130,7 +130,7 @@ class RunTask:
         self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
-        """Return the run's result. Raises `StorageTimeoutError`, or a test's `ScriptMismatchError`; all else is a defect."""
+        """Return the run's result. Raises `StorageTimeoutError`, or in a test `ScriptMismatchError`; no other error."""
         return await self._task
 
     async def close(self, *, interrupt: bool = False) -> None:
@@ -153,7 +153,7 @@ class RunTask:
 
 
 async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:
-    """Refuse a prompt that reuses another's request id, or that may not close the open questions."""
+    """Refuse a prompt with the request id of another prompt, and one that may not close the open questions."""
     requests = run.view.requests
     if request_id is not None:
         requests.check(request_id, prompt_sha256(prompt), run.session_id)
@@ -164,7 +164,7 @@ async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:
 
 
 def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[AnyEvent, None]:
-    """Return an iterator over the events of the run that `start` begins; it runs in the context of this call."""
+    """Return an iterator over the events of the run that `start` begins; `start` runs in a copy of this call's context."""
     return _events(start, copy_context())
 
 

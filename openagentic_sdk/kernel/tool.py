@@ -71,11 +71,11 @@ class PathRules:
     """A service: the permission rules for paths. The default allows everything."""
 
     async def permits(self, ctx: ToolContext, path: str, *, write: bool = False) -> bool:
-        """Whether this call may touch one more path that it turned out to need."""
+        """Whether this call may also read another path or, with `write`, change it. Nobody is asked."""
         return True
 
     def read_filter(self) -> Callable[[str], bool] | None:
-        """Return a predicate on absolute paths: whether a search may show them; None if all may be shown."""
+        """Return a predicate that is true for the absolute paths that a search may show; None if it may show all."""
         return None
 
 
@@ -86,7 +86,7 @@ class Blobs:
         self._by_digest: dict[str, bytes] = {}
 
     def read(self, digest: str) -> bytes:
-        """Return the bytes; call this in a thread. Raises `ToolError` or `StorageError` if they are missing."""
+        """Return the bytes of a digest; call this in a thread. Raises `ToolError` or `StorageError` if they are missing."""
         if digest not in self._by_digest:
             raise ToolError(f"blob:{digest} cannot be read here: no session with stored outputs is open")
         return self._by_digest[digest]
@@ -179,7 +179,7 @@ class Services:
 
 @frozen(kw_only=True)
 class ToolContext(Generic[DepsT]):
-    """Where one call runs, and the services available to it. Every field is optional: a test may run a tool alone.
+    """The context of one call: where it runs, and its services. Every field is optional, so a test can run a tool alone.
 
     `cwd` is the working directory; `workspace_roots` are the folders that belong to the session (cwd if empty).
     `session_dir` is the session's folder, None if its store does not use files. `idempotency_key` is the same for every
@@ -257,7 +257,7 @@ class BareTool(ABC):
         return output
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """Return the result of a call that was started before a crash, or None if it cannot be determined."""
+        """Return the output of a call that was started before a crash, as `run` does; None if it cannot be determined."""
         return None
 
     @abstractmethod

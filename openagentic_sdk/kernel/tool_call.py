@@ -90,7 +90,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
 
 
 def waits_elsewhere(run: Run, tool_name: str) -> RunStopped:
-    """The end of a run that must leave a call, about which a person was asked, to a process that has its tool."""
+    """The end of a run that leaves a call, about which a person was asked, to a process that has its tool."""
     return RunStopped("waiting", tool_missing(run.session_id, tool_name))
 
 
@@ -222,7 +222,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
-    """Ask the hooks to decide in the person's place; return None if they leave the decision to the person."""
+    """Ask the hooks to decide instead of the person; return None if they leave the decision to the person."""
     payload = {"tool_name": name, "tool_input": input}
     events, decision = await run.hooks.run("permission_request", payload, tool_use_id=use.tool_use_id)
     forbids = decision is not None and (decision.block or decision.stops)
@@ -239,7 +239,7 @@ def _denied(use: ToolUse, error_type: str, reason: str) -> ToolResult:
 
 
 def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
-    """An exception as the model reads it. `meta["traceback"]` is for people; see `threads.error_trace`."""
+    """The result of a call that raised this exception. `meta["traceback"]` is for people; see `threads.error_trace`."""
     kind, text = error_words(error)
     if isinstance(error, KeyError) and text != kind:
         text = f"{kind}: {text}"  # its text is only the key

@@ -70,8 +70,6 @@ class _GateRules(PathRules):
 
 
 class _StoredBlobs(Blobs):
-    """The blobs of a run's session."""
-
     def __init__(self, run: Run) -> None:
         self._run = run
 

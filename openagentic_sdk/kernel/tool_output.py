@@ -21,6 +21,7 @@ from .part import Part
 from .recorder import ask_store
 from .tool import BareTool, ToolOutput
 
+# The number of characters that remain of a long output or traceback: its beginning and its end.
 SHOWN_CHARS = 8_000
 
 
@@ -68,7 +69,7 @@ def has_more_text(value: object, limit: int) -> bool:
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
-    """Return the result in a storable size: only the beginning and end of long outputs, error messages and tracebacks."""
+    """Return the result with long outputs, error messages and tracebacks cut in the middle; a long output goes to a blob."""
     trace = (result.meta or {}).get("traceback")
     if isinstance(trace, str) and len(trace) > SHOWN_CHARS:
         result = replace(result, meta={**(result.meta or {}), "traceback": _ends_of(trace, SHOWN_CHARS // 4)})

@@ -1,7 +1,7 @@
 """Run the calls of one answer: prepare, start, execute, finish.
 
-A call is recorded as started, on disk, before it takes effect; every call gets exactly one result, whatever happens;
-results are recorded in the order of the model's requests.
+A call is recorded as started, on disk, before it takes effect. Every call gets exactly one result, at the latest when the
+session continues. Results are recorded in the order in which the model requested the calls.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _own_copy(value: Any) -> Any:
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
-    """Run the calls: adjacent ones that may run in parallel at the same time, the others one after the other.
+    """Run the calls in order; adjacent ones that may run in parallel run at the same time, at most `MAX_AT_ONCE` of them.
 
-    Returns their results as they were before long values moved to blobs.
+    Returns their results as they were before long values moved to blobs. Raises `RunStopped` if a call waits for a person.
     """
     results = []
     for group in _groups(run, calls):
@@ -206,7 +206,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:
-    """Run one call by itself and return its result; an exception of the tool becomes one, unless it ends the run."""
+    """Run one call by itself; return its result, unrecorded. The tool's exception becomes a result unless it ends the run."""
     job = Job(run, call)
     try:
         await job.guest.ended()
