@@ -86,7 +86,7 @@ class Lifetime:
     async def wait_for(
         self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
     ) -> None:
-        """Wait for a final task within `moment_s` and the time left, only briefly if `is_ending`, but longer while `busy`."""
+        """Wait for a final task within `moment_s` and the time left, only briefly if `is_ending`, longer while `busy`."""
         left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
         # A moment longer than the time left, so that closing is tried even after the deadline.
         limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]

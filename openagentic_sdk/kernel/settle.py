@@ -133,7 +133,7 @@ async def _end_inner(run: Run, record: CallRecord) -> None:
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTool | None) -> bool:
-    """Whether a call in doubt may run again. A call that asked a person may do so any number of times: waiting is not failing."""
+    """Whether a call in doubt may run again. The limit does not apply if the call asked a person: waiting is not failing."""
     harmless = tool is not None and tool.effect in REPEATABLE and started.effect in REPEATABLE
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 

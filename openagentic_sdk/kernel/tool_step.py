@@ -206,7 +206,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:
-    """Run one call by itself; return its result, unrecorded. The tool's exception becomes a result unless it ends the run."""
+    """Run one call by itself; return its unrecorded result. The tool's exception becomes a result unless it ends the run."""
     job = Job(run, call)
     try:
         await job.guest.ended()

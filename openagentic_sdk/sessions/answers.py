@@ -74,7 +74,7 @@ def takes_own_words(question: UserQuestion) -> bool:
 def pick_choices(
     answer_text: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False
 ) -> list[str]:
-    """The choices that a text names, with `several` separated by commas; empty if a part of it names none.
+    """The choices that a text names, several (if allowed) separated by commas; empty if any part of it names none.
 
     With `numbered`, the number of a choice, counted from 1, also names it.
     """
@@ -105,7 +105,7 @@ def _folded(text: str) -> str:
 
 
 def edited_input(details: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
-    """The input that `edit` substitutes for the one in question; None if it cannot be parsed."""
+    """The input that `edit` substitutes for the one in question: a JSON object or, for Bash, a command. None if invalid."""
     asked_input = details.get("input")
     if details.get("tool_name") == "Bash" and rest and not rest.startswith("{"):
         return {**(asked_input if isinstance(asked_input, Mapping) else {}), "command": rest}

@@ -1,4 +1,4 @@
-"""Determine which events of a session this installation wrote: only these may authorize anything when it continues.
+"""Determine which events of a session this installation wrote: only these may authorize anything when the session continues.
 
 Recorded events that could later let something run without a question (a prompt, a decision with rules to remember, a
 question and its answer, the grants of a skill or command, the state of a caller's own part, an open call, a run's result)
@@ -41,7 +41,7 @@ class KeyedDigests(Protocol):
 
 
 def with_mac(event: Event, mac: str | None) -> Event:
-    """The event with this digest instead of its own; one of an unknown type keeps its other fields verbatim."""
+    """The event with this digest (None: without any) instead of its own; an unknown type keeps its other fields verbatim."""
     if isinstance(event, UnknownEvent):
         data = {name: value for name, value in event.data.items() if name != "mac"}
         return UnknownEvent(data if mac is None else {**data, "mac": mac})

@@ -98,7 +98,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     """Where the sessions are: equal for two stores of this process that share them; None if no other store does."""
 
     def last_seq(self, session_id: str) -> int:
-        """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
+        """Return the `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
         return self.kept_summary(session_id).events
 
     def read_run_state(self, session_id: str) -> str:
@@ -108,8 +108,8 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.read_summary(session_id).open_questions
 
     def claim_request(self, session_id: str, request_id: str) -> str:
-        """Like `StoreCore.claim_request`. This searches all logs, so two processes may succeed at once; a store with an
-        index lets only one of them succeed.
+        """Like `StoreCore.claim_request`, but store nothing: this default searches all logs for the request id, so two
+        processes may succeed at once. A store with an index lets only one of them succeed.
         """
         check_text("request_id", request_id)
         self.read_metadata(session_id)
@@ -135,11 +135,11 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:
-        """The session's row, as lists show it."""
+        """Return the session's row, as lists show it. Raises `SessionNotFoundError`."""
         return as_shown(self, self.kept_summary(session_id))
 
     def kept_summary(self, session_id: str) -> SessionSummary:
-        """Like `fold_summary`. A store that maintains summaries returns the stored one and folds only a stale one."""
+        """Like `fold_summary`; a store that maintains summaries returns the stored one, and folds only a stale one."""
         return self.fold_summary(session_id)
 
     def is_held(self, session_id: str) -> bool | None:
@@ -162,7 +162,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         include_children: bool = False,
         tenant: str | None = None,
     ) -> list[SessionSummary]:
-        """A page of rows, most recently written session first; an unreadable session is a row with an `error`.
+        """Return a page of rows, most recently written session first; an unreadable session is a row with an `error`.
 
         `query` filters by words in title, prompts, tags, model and id. Sessions of subagents are excluded unless
         `include_children`. `tenant` selects the sessions of one tenant, "" those without one, None all.
@@ -188,7 +188,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         keep: Callable[[SessionSummary], bool] | None = None,
         query: str | None = None,
     ) -> SessionPage:
-        """The rows of `list_session_summaries` after the cursor `after`, the `next` of the previous page.
+        """Return the rows of `list_session_summaries` after the cursor `after`, the `next` of the previous page.
 
         Sessions created, written to or deleted between two pages do not shift others: no row appears twice, and only rows
         that were written to can be missed. A page examines at most `MOST_SCANNED` rows, so with `keep` or `query` it may be
@@ -253,7 +253,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return page_of((row for _, row in rows), limit=limit, offset=offset)
 
     def ids_beginning(self, start: str) -> list[str]:
-        """The ids with this prefix: all of them, or at least two if there are more."""
+        """Return the ids with this prefix: all of them, or at least two if there are more; none for an empty prefix."""
         check_text("start", start)
         return [name for name in self.list_sessions() if start and name.startswith(start)]
 
@@ -264,7 +264,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """
 
     def list_children(self, session_id: str) -> list[str]:
-        """The ids of the sessions started by this session's Task calls."""
+        """Return the ids of the sessions started by this session's Task calls."""
         return [
             row.id
             for row in self.list_session_summaries(include_children=True)
@@ -272,10 +272,10 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         ]
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """The events that contain every word of `query`, newest session first; `tenant` selects sessions as in lists.
+        """Return the events in which every word of `query` begins some word, newest session first.
 
-        `limit` is the most events. Raises `OptionsError` for a query of more than `MAX_QUERY_CHARS` characters or
-        `MAX_QUERY_WORDS` words.
+        `tenant` selects sessions as in lists; `limit` is the most events. Raises `OptionsError` for a query of more than
+        `MAX_QUERY_CHARS` characters or `MAX_QUERY_WORDS` words.
         """
         check_text("query", query)
         check_filters(query=query, tenant=tenant)
@@ -305,7 +305,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     # --- whole sessions, derived -------------------------------------------------------------------------------------
 
     def read_remains(self, session_id: str) -> Remains:
-        """The part of a session that can still be read, to salvage it. Raises `SessionNotFoundError` if nothing is left."""
+        """Return the part of a session that can still be read. Raises `SessionNotFoundError` if nothing is left."""
         metadata = self.read_metadata(session_id)["metadata"]
         blobs: list[str] = []
         holes: tuple[str, ...] = ()
@@ -317,7 +317,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return Remains(metadata, events, tuple(blobs), read_blob, holes)
 
     def list_blobs(self, session_id: str) -> list[str]:
-        """The digests of the session's blobs; by default, those named by its log that the store has.
+        """Return the digests of the session's blobs; by default, those that its log names and the store has.
 
         Raises `SessionNotFoundError`.
         """
@@ -362,14 +362,17 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
                 self.put_blob(session_id, data)
             with self.open_writer(session_id) as writer:
                 writer.append(list(events))
-        except BaseException:  # also on Ctrl-C: leave no partial copy
+        except BaseException:  # after any error, and on Ctrl-C: leave no partial session
             self.delete_session(session_id)
             raise
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        """Create a session, completely or not at all, from the source's events up to `at_seq`, `tail`, and the blobs."""
+        """Create a session from the source's events up to `at_seq`, then the new events `tail`, and the source's blobs.
+
+        It appears completely or not at all; return its id. Raises `OptionsError` if the source has no event `at_seq`.
+        """
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
         now = time.time()
@@ -394,13 +397,13 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
             raise SessionHeldError(session_id, doing, None if is_held else until)
 
     def durability_notice(self) -> str | None:
-        """A sentence for people if this store may lose acknowledged events; None if it is as durable as `durability`
-        states.
+        """Return a sentence for people if this store may lose acknowledged events; None if it is as durable as its
+        `durability` states.
         """
         return None
 
     def search_notice(self) -> str | None:
-        """A sentence for people if search is slower than it could be; otherwise None."""
+        """Return a sentence for people if search is slower than it could be; otherwise None."""
         return None
 
     def migrate(self) -> None:
@@ -422,7 +425,7 @@ def written_cursor(place: Place) -> str:
 
 
 def read_cursor(text: str | None) -> Place | None:
-    """Decode a cursor. Raises `OptionsError`."""
+    """Decode a cursor; None means the first page. Raises `OptionsError` for an invalid one."""
     if text is None:
         return None
     try:
@@ -438,7 +441,7 @@ def read_cursor(text: str | None) -> Place | None:
 
 
 def whole_id(store: SessionStore, start: str) -> str:
-    """The session id for a full id or a unique prefix.
+    """Find the session with this id, or the only one whose id begins with it; return its whole id.
 
     Raises `SessionNotFoundError`, and `OptionsError` if the prefix is ambiguous.
     """
@@ -456,9 +459,9 @@ def whole_id(store: SessionStore, start: str) -> str:
 def as_shown(
     store: SessionStore, row: SessionSummary, is_held: Callable[[], bool | None] | None = None
 ) -> SessionSummary:
-    """A session's row as lists show it: with its subagents' questions, and not `running` if no process runs it.
+    """Return a session's row as lists show it: with its subagents' questions, and `stopped` if no process runs it.
 
-    Pass `is_held` if that is already known.
+    `is_held` is called instead of `store.is_held` if it is given.
     """
     if row.state not in ("running", "waiting"):
         return row
@@ -579,7 +582,7 @@ def check_session_id(session_id: str) -> str:
 
 
 def require_store(store: object) -> None:
-    """Raise `OptionsError` for anything but a session store, such as the name of one."""
+    """Raise `OptionsError` unless the value is a session store; the name of a store is not one."""
     if not isinstance(store, SessionStore):
         # A name may contain a password.
         value = "a string: pass it to open_store()" if isinstance(store, str) else shown(store)

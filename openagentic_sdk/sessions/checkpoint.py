@@ -104,7 +104,7 @@ class CheckpointingStore(StoreCore):
         """
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
-        """The bytes last passed to `keep_checkpoint`; None if they are gone."""
+        """Return the bytes last passed to `keep_checkpoint`; None if there are none any more."""
         return None
 
 

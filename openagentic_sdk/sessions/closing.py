@@ -1,4 +1,4 @@
-"""End the calls and questions that nobody will continue: one function from what is open to the events that close it."""
+"""End the calls and questions that nobody will continue: one pure function returns the events that close them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class SessionWriter(ABC):
 
 
 class StoreCore(ABC):
-    """The methods that a backend must implement, and those that a run needs from every store."""
+    """The core of a session store: the methods that each backend implements, and others that a run needs."""
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
@@ -83,15 +83,15 @@ class StoreCore(ABC):
 
     @abstractmethod
     def read_run_state(self, session_id: str) -> str:
-        """The `SessionSummary.state` of the session's newest run according to its log. Raises `SessionNotFoundError`."""
+        """Return the `SessionSummary.state` of the newest run according to the log. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def open_question_ids(self, session_id: str) -> tuple[str, ...]:
-        """The ids of the open questions of the session and its subagents. Raises `SessionNotFoundError`."""
+        """Return the ids of the open questions of the session and its subagents. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def read_metadata(self, session_id: str) -> dict[str, Any]:
-        """`{"session_id", "created_at", "metadata": {...}}`. Raises `SessionNotFoundError`."""
+        """Return `{"session_id", "created_at", "metadata": {...}}`. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
@@ -99,14 +99,14 @@ class StoreCore(ABC):
 
     @abstractmethod
     def list_sessions(self) -> list[str]:
-        """The ids of all sessions, most recently written first."""
+        """Return the ids of all sessions, most recently written first."""
 
     @abstractmethod
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it.
 
         With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`. A
-        session that is on hold or retained (`refuse_kept`) is not removed.
+        session that is on hold or retained is not removed (`SessionHeldError`).
         """
 
     @abstractmethod
@@ -115,13 +115,13 @@ class StoreCore(ABC):
 
     @abstractmethod
     def read_blob(self, session_id: str, sha256: str) -> bytes:
-        """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` if there is no such blob."""
+        """Return the bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` for a missing or damaged blob."""
 
     @abstractmethod
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Bind a request id to this session, unless another session has it; return the session that has it now.
 
-        A deleted session no longer has any. Raises `SessionNotFoundError`.
+        Deleting a session releases its request ids. Raises `SessionNotFoundError`.
         """
 
     # --- derived -----------------------------------------------------------------------------------------------------
@@ -147,23 +147,23 @@ class StoreCore(ABC):
         return self.append_events(session_id, [event])[0]
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
-        """The stored view after the last compaction, and the events after it; None, and all events, unless this installation
-        stored a view of this log. It is a cache, which a store need not support.
+        """Return the stored view after the last compaction, and the events after it; None and all events, unless this
+        installation stored a view of this log. The view is a cache, which a store need not support.
         """
         return None, self.iter_events(session_id)
 
 
 def new_session_id() -> str:
-    """A new random session id."""
+    """A new random session id: 32 hexadecimal digits."""
     return os.urandom(16).hex()
 
 
 def session_of_request(request_id: str) -> str:
-    """The session id for a request whose caller names no session: derived from its id, the same everywhere."""
+    """The session id for a request whose caller names no session, derived from the request id: the same in every process."""
     return f"request-{json_sha256(request_id)[:32]}"
 
 
 def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
-    """Raise `ConcurrencyError` if the last event is not the expected one; None expects nothing."""
+    """Raise `ConcurrencyError` if the last event is not the expected one; None skips the check."""
     if expected_seq is not None and (last_seq != expected_seq or type(expected_seq) is not int):
         raise ConcurrencyError(session_id, expected_seq, last_seq)

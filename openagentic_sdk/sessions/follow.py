@@ -97,7 +97,7 @@ def is_abandoned(store: SessionStore, row: SessionSummary) -> bool:
 
 
 def is_held(store: SessionStore, session_id: str) -> bool:
-    """Whether a run holds the session."""
+    """Whether another writer holds the session. Becomes its writer for a moment, which may repair the log."""
     try:
         store.open_writer(session_id).close()
     except SessionLockedError:
@@ -209,7 +209,7 @@ class Follower:
         return events
 
     async def _read(self) -> Sequence[Event]:
-        """Read the next page from the store, and advance the position."""
+        """Read the next page from the store, advance the position, and return the page."""
         limit = self._page_events
         read_page = partial(_read_page, self._store, self.session_id, self.after_seq, limit, self._seen)
         async with self._watch.reading:  # so that many concurrent starts do not each open a connection
@@ -374,7 +374,7 @@ class Watch:
             self._running.add(session_id)
 
     def _followed(self) -> dict[str, tuple[int, _Mark | None]]:
-        """The ends of the followed sessions. Also called from the watcher's thread, so the dict is copied first."""
+        """The known ends of followed sessions by id. Also called from the watcher's thread, so the dict is copied first."""
         feeds = list(self._feeds.items())
         return {name: feed.end for name, feed in feeds if feed.followers and feed.last_seq >= 0}
 
@@ -428,7 +428,7 @@ class Watch:
         return {}
 
 
-# The type and time of an event: an erasure keeps them.
+# The type and time of an event, to recognize it at its position: an erasure changes neither.
 _Mark = tuple[str, float | None]
 
 

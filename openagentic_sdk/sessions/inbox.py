@@ -51,7 +51,7 @@ def refuse_message() -> OptionsError:
 
 
 def full_inbox(session_id: str) -> StorageError:
-    """The error for a message to a session that does not read its messages."""
+    """The error for a message to a session with `MAX_WAITING` unread messages."""
     return StorageError(
         f"{MAX_WAITING} messages for session {session_id!r} are waiting, which is the limit: check that the session is "
         "running",

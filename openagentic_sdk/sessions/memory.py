@@ -57,7 +57,7 @@ class _MemorySession:
 
 
 class MemorySessionStore(SessionStore):
-    """A store of sessions in memory, which end with the process."""
+    """A store of sessions in memory, which are lost with the store object."""
 
     durability = "memory"
     has_inbox = True

@@ -211,7 +211,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, names)))
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Make the server reclaim the replaced rows, as far as this role may; return where their bytes remain."""
+        """Make the server reclaim replaced rows, as far as this role may; return a sentence on where their bytes remain."""
         tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
         tables += ["openagentic_words"] if self._call(None, has_index) else []
         tables += ["openagentic_families", "openagentic_sums"] if self._call(None, has_sums) else []
@@ -390,7 +390,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
 
         def pages() -> Iterator[Callable[..., Iterator[SessionRow]]]:
-            """Yield the function that reads each page. The first is read without the index: often it suffices."""
+            """Yield the function that reads each page. The first page, which often suffices, is read without the index."""
             yield page
             chosen, keys = page, keys_with_words(query)
             if keys is not None:

@@ -94,7 +94,7 @@ class _SentRequest:
 
 @frozen
 class _Audience:
-    """The recipient of messages: a provider and, if known, the context of its requests; `before` digests the prefix."""
+    """The recipient of messages: a provider and the context of its requests (None: unknown); `before` digests the prefix."""
 
     provider: str | None
     context: ModelContext | None
@@ -507,7 +507,7 @@ def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
     return {**use.extras, **call} if use.extras and with_extras else call
 
 
-# Stop reasons of a run whose request was invalid. After others (a network failure), attachments are kept for the next try.
+# Error types of a run whose request was invalid. After others (a network failure), attachments are kept for the next try.
 _REFUSALS = ("OptionsError", "ProviderHTTPError", "ContextLengthError")
 
 _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {

@@ -86,9 +86,9 @@ _FIELDS = (
 class RedisSessionStore(RedisInbox):
     """A store of sessions on the server at `url` (`redis://host:port/number`), under keys that begin with `prefix`.
 
-    `?prefix=NAME` in the URL does the same. `patience_s` (None: 30) limits every wait for the server, during its restart or
+    `?prefix=NAME` in the URL sets it, too. `patience_s` (None: 30) limits every wait for the server, during its restart or
     when it hangs; if given, it also limits the wait for a server that was never reached. `durability` is known after first
-    use: `fsync`, `flush` (survives the death of the server's process), `everysec` (which then loses up to two seconds),
+    use: `fsync`, `flush` (survives the death of the server's process), `everysec` (loses up to two seconds when it dies),
     `snapshot` or `memory`. If one is requested, here or by `?durability=flush|barrier|fsync`, a server with weaker settings
     is refused with a `StorageError`.
     """
@@ -269,7 +269,7 @@ class RedisSessionStore(RedisInbox):
         count, names = self._call(session_id, ask)
         if count is not None and len(names) < int(count):
             raise StorageError(
-                f"session {session_id!r} had {plural(int(count), 'blob')}, and the server kept {len(names)} of them",
+                f"session {session_id!r} had {plural(int(count), 'blob')}, but the server has only {len(names)} of them",
                 session_id=session_id,
             )
         return sorted(name.decode("ascii") for name in names)

@@ -22,10 +22,10 @@ def load_view(
     provider: str | None = None,
     seal: KeyedDigests | None = None,
 ) -> tuple[SessionView, KeptView | None]:
-    """The session's view with these folds, without what compactions removed, and the state that a store should keep for the
-    next time.
+    """Return the session's view with these folds, without what compactions removed, and the state that a store should keep
+    for the next time.
 
-    The latter is `None` if it would save nothing. A stored state without one of the folds, or with another version of it,
+    The latter is None if it would save nothing. A stored state without one of the folds, or with another version of it,
     is not used: then the whole log is read. A rewind to before a compaction needs what was released: then the log is also
     folded from its start, and nothing is released up to that rewind. With a `seal`, the view distinguishes this
     installation's events. Re-raises the errors of `iter_events`.

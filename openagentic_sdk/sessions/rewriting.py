@@ -1,4 +1,4 @@
-"""The only way to remove contents from a log: erasing fields under a proof, see `parts.record`.
+"""The only way to remove contents from a log: erasing fields, which preserves the proof of the rest (`parts.record`).
 
 Nothing else rewrites a log. A store that supports this replaces events atomically, all of them or none.
 """
@@ -19,7 +19,7 @@ Rewrite = Callable[[Sequence[Event]], Mapping[int, Event]]
 
 
 class Rewriting(StoreCore):
-    """The erasing methods of a store."""
+    """A store with the methods that an erasure needs; by default, they refuse or find nothing to do."""
 
     def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         """Replace some events, as the session's writer; caches of the old log are removed, too.
@@ -37,19 +37,19 @@ class Rewriting(StoreCore):
             raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
 
     def list_outputs(self, session_id: str) -> Sequence[str]:
-        """The names of the files beside the log in which calls stored outputs too long for an event."""
+        """Return the names of the files beside the log in which calls stored outputs too long for an event."""
         return ()
 
     def read_output(self, session_id: str, name: str) -> bytes:
-        """The bytes of a file that `list_outputs` names. Raises `StorageError`."""
+        """Return the bytes of a file that `list_outputs` names. Raises `StorageError`."""
         raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
         """Delete files that `list_outputs` names. A missing one is not an error."""
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
-        """Remove what the store still has of bytes that were replaced in these sessions, or deleted; return sentences about
-        remains that it cannot remove. A session deleted meanwhile is not an error.
+        """Remove what is left of data that was replaced in, or deleted from, these sessions; return sentences about what
+        cannot be removed. A session that was deleted meanwhile is not an error.
         """
         return ()
 

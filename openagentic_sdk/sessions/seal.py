@@ -24,6 +24,7 @@ KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
 KEY_NAME = "installation.key"
 MIN_KEY_BYTES = 32
 _BLOCK_BYTES = 64  # of SHA-256
+# Translation tables that combine each byte of a key with HMAC's inner and outer pad (RFC 2104, section 2).
 _INNER, _OUTER = (bytes(map(pad.__xor__, range(256))) for pad in (0x36, 0x5C))
 
 
@@ -107,7 +108,7 @@ def _create_key(path: Path) -> None:
 
 
 class Seal:
-    """Digests under one key, which is read on first use. `path` None means the key of this installation."""
+    """Digests under one key, read from `path` (None: the key of this installation) on first use."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)

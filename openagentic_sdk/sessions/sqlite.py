@@ -280,7 +280,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         return stamped, self._write(db, key, head, stamped)
 
     def _write(self, db: sqlite3.Connection, key: int, head: LogHead, events: Sequence[Event]) -> LogHead:
-        """Insert numbered events after `head`, and store the summary if they change more than its counters."""
+        """Insert numbered events after `head`; store the summary if more than its counters changes. Return the new head."""
         rows, updated = [], head.updated
         lines = dumps_all_stored(events)
         for seq, (event, line) in enumerate(zip(events, lines, strict=True), start=head.last_seq + 1):
@@ -432,7 +432,7 @@ class _SqliteWriter(SessionWriter):
         self._read_end(at)
 
     def _read_end(self, at: SessionRow) -> None:
-        """Read the end of the log from its row."""
+        """Take the end of the log from the session's row."""
         self._head, self.metadata = at.head, at.metadata
         self._last_seq, self._updated = at.head.last_seq, at.head.updated
 
@@ -442,7 +442,7 @@ class _SqliteWriter(SessionWriter):
 
     @property
     def head(self) -> LogHead:
-        """The end of the log. Most events only change the counters, so these may be ahead of the rest."""
+        """The end of the log. Appends that change only its counters leave it to be completed here."""
         if self._head.last_seq != self._last_seq:
             self._head = self._head.counted(self._last_seq, self._updated)
         return self._head

@@ -78,9 +78,10 @@ from .stores.log_state import LogHead, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
+# The number of imported events that are folded into the new session's summary together.
 FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
-# How the names begin to which NFS and FUSE rename a removed file while somebody has it open.
+# If somebody has a removed file open, NFS and FUSE only rename it, to a name that begins like this.
 _OPEN_FILES = (".nfs", ".fuse_hidden")
 _REQUEST_ID = regex(rb'"request_id":\s*("(?:[^"\\]|\\.)*")')
 
@@ -118,7 +119,7 @@ class FileSessionStore(ListedFiles):
         self._index = FileIndex(self._sessions, path_in(self.root_dir, "index"), LOG_NAME)
 
     def session_dir(self, session_id: str) -> Path:
-        """The session's folder. Raises `SessionNotFoundError`."""
+        """Return the session's folder. Raises `SessionNotFoundError`."""
         folder = self._folder(session_id)
         if not is_session_folder(folder):
             raise SessionNotFoundError(session_id, str(self.root_dir))
@@ -174,7 +175,7 @@ class FileSessionStore(ListedFiles):
         return writer
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Like `SessionStore.iter_events`; durable lines up to `after_seq` are neither checked nor read."""
+        """Like `SessionStore.iter_events`; lines up to `after_seq` that are on disk are not checked, and mostly not read."""
         after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
         return islice(self._events(session_id, self._log(session_id), after_seq), limit)
 
@@ -194,7 +195,7 @@ class FileSessionStore(ListedFiles):
         return None, self.iter_events(session_id)
 
     def last_seq(self, session_id: str) -> int:
-        """The `seq` of the log's last event, 0 for an empty log, found without reading the whole log."""
+        """Return the `seq` of the log's last event, 0 for an empty log, without reading the whole log."""
         path = self._log(session_id)
         with self._opened(session_id, path) as fd:
             return find_end(self._disk, fd, session_id).position.seq
@@ -216,6 +217,7 @@ class FileSessionStore(ListedFiles):
         if length < known_length:
             del self._lengths[session_id]
             return True
+        # Not if there is time to wait: an append during the wait is news, too.
         if timeout_s <= 0 and (known_seq, known_length) == (after_seq, length):
             return False
         has_news = super()._has_news(session_id, after_seq, timeout_s)
@@ -232,6 +234,7 @@ class FileSessionStore(ListedFiles):
         with self._guard, storage_errors(session_id, "has metadata that cannot be stored"), folder_lock(folder):
             meta = self._read_meta(session_id)
             meta = replace(meta, metadata=merged_metadata(meta.metadata, changes))
+            # Before and after the change: the index may read the old metadata in between, and a crash may come in between.
             self._index.touch(session_id)
             # A summary starts from the metadata. No other summary is stored before the lock is released.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
@@ -243,7 +246,7 @@ class FileSessionStore(ListedFiles):
             return is_locked(fd)
 
     def kept_summary(self, session_id: str) -> SessionSummary:
-        """The summary stored beside the log, with later events folded in."""
+        """Return the summary stored beside the log, with later events folded in, or fold the whole log if none is usable."""
         folder = self.session_dir(session_id)
         beside = SummaryBeside(self._disk, folder)
         summary = beside.kept()
@@ -258,7 +261,7 @@ class FileSessionStore(ListedFiles):
         return start_summary(session_id, meta.created_at, meta.metadata)
 
     def list_lost(self) -> list[str]:
-        """The ids of sessions whose log was removed, while files beside it remain."""
+        """Return the ids of sessions whose log was removed, while the metadata beside it remains."""
         with listing_errors(self._sessions):
             names = os.listdir(self._sessions) if self._sessions.is_dir() else []
         folders = {name: self._sessions / name for name in sorted(names) if is_session_id(name)}
@@ -291,12 +294,12 @@ class FileSessionStore(ListedFiles):
                 return owner or session_id
 
     def _request_owner(self, path: Path) -> str | None:
-        """The session named in a request id's file; None if it was deleted."""
+        """Return the session named in a request id's file; None if the file or the session does not exist."""
         name = (read_if_exists(path) or b"").decode("ascii", "replace")
         return name if self.session_exists(name) else None
 
     def _forget_requests(self, session_id: str, folder: Path) -> None:
-        """Unbind the request ids of a deleted session, which a later session with its id would otherwise have."""
+        """Unbind the request ids of a deleted session, which a later session with its id would otherwise inherit."""
         requests = self.root_dir / REQUESTS_NAME
         if not requests.is_dir():
             return
@@ -356,7 +359,7 @@ class FileSessionStore(ListedFiles):
         return digest
 
     def list_blobs(self, session_id: str) -> list[str]:
-        """The digests of the session's blobs. Raises `SessionNotFoundError`."""
+        """Return the digests of the session's blobs, even of those that no event names. Raises `SessionNotFoundError`."""
         folder = self.session_dir(session_id) / BLOBS_NAME
         with storage_errors(session_id, "has blobs that cannot be listed"):
             try:
@@ -411,7 +414,7 @@ class FileSessionStore(ListedFiles):
     def _copied_summary(
         self, source_id: str, start: SessionSummary, at_seq: int, tail: Sequence[Event]
     ) -> SessionSummary | None:
-        """The summary of a copy; None if the source's is not known at `at_seq`, so that the first list folds it."""
+        """The summary of a copy; None if that of the source at `at_seq` is unknown: then the first list folds the copy."""
         summary = SummaryBeside(self._disk, self.session_dir(source_id)).kept()
         source = LogHead(summary.summary if summary else start)
         head = copied_head(source, self._start_summary(source_id), start, at_seq, None)
@@ -467,7 +470,7 @@ class FileSessionStore(ListedFiles):
 
 
 class _Passed:
-    """A fold of events on their way to another consumer; those without a time get `now`."""
+    """A summary folded from events while another consumer iterates over them; events without a time count as of `now`."""
 
     def __init__(self, start: SessionSummary, now: float) -> None:
         self._summary, self._now = start, now
@@ -492,5 +495,5 @@ def _sha256(data: bytes) -> str:
 
 
 def _has_open_files(folder: Path) -> bool:
-    """Whether readers still keep files of a removed folder: the file system removes them when they are closed."""
+    """Whether readers still have files of a removed folder open: the file system removes them when they are closed."""
     return any(name.startswith(_OPEN_FILES) for _, _, names in os.walk(folder) for name in names)

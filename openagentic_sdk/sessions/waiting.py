@@ -19,7 +19,7 @@ POLLS = Backoff(0.002, 0.03)
 class PollingStore(StoreCore):
     """A store that waits by polling; a backend with notifications overrides the methods."""
 
-    # Whether messages (`put_message`) reach a run from every process that uses the store.
+    # Whether a message (`put_message`) from any process that uses the store reaches a session's run.
     has_inbox: ClassVar[bool] = False
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
@@ -40,8 +40,8 @@ class PollingStore(StoreCore):
         """Block until one of the sessions in `known` has an event after the given `seq`, or until the timeout.
 
         With `messages_after`, also until one has a message with a higher number. Returns the ids of those with news, and of
-        those that cannot be read, so that reading them reports the reason. For sessions that this process has not just
-        followed, the result is complete, otherwise it contains those of which the process has been notified by then.
+        those that cannot be read, so that reading them reports the reason. News of a session that this process already
+        follows may be missing from the result until the server has notified the process.
         """
         check_news(known, messages_after)
         timeout_s = cut_wait(timeout_s)
@@ -84,9 +84,10 @@ class PollingStore(StoreCore):
         raise refuse_message()
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        """The waiting messages of these sessions with a number above `after`, oldest first; none for unknown sessions.
+        """Return the messages of these sessions that wait and have a number above `after`, oldest first.
 
-        Numbers increase in the order in which messages become readable: none below a number already read appears later.
+        An unknown session has none. Numbers increase in the order in which messages become readable: no number below one
+        that was already read appears later.
         """
         raise refuse_message()
 

@@ -59,7 +59,7 @@ def plan_clearing(
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
 ) -> ClearingPlan | None:
-    """The outputs to clear; None without a limit, or if clearing them is not enough: then the conversation is summarized."""
+    """Choose the outputs to clear; None without a limit, or if that is not enough: then a summary is written instead."""
     goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
     if goal is None or enough is None:
         return None
@@ -85,6 +85,7 @@ def plan_clearing(
         if bytes_left + overhead_bytes <= goal:
             break
         cleared.append(output)
+        # 200: about the size of the note that replaces an output.
         bytes_left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
     if not cleared or bytes_left + overhead_bytes > enough:
         return None
@@ -92,7 +93,7 @@ def plan_clearing(
 
 
 def _path_of(use: ToolUse, result: ToolResult) -> str | None:
-    """The file that a call refers to, or None."""
+    """The first file named in the result's metadata, otherwise the one in the call's input; None if neither names one."""
     files: Any = (result.meta or {}).get("files")
     path = use.input.get("file_path")
     return next(iter(files), None) if files else path if isinstance(path, str) else None

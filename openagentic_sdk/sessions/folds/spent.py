@@ -1,4 +1,4 @@
-"""A session's own spending, by day and then by model, tool and skill: a small record in its summary.
+"""A session's own spending, by day and then by model, tool and skill, as a small record in its summary.
 
 The record is JSON, and folding any split of a log into batches yields the same one. An answer of a model is charged to the
 calls that it makes, in equal shares, or to `(answer)` if it makes none, and to the active skills. Spending of subagents is
@@ -37,7 +37,7 @@ ZERO: Cell = (0, 0, 0, 0, 0, 0, 0, 0)
 ANSWER, OTHER = "(answer)", "(other)"
 DIMENSIONS = ("model", "tool", "skill")
 SECONDS_PER_DAY, SECONDS_PER_HOUR = 86_400, 3_600
-# If the clock is set back, the hour that counts against a limit is kept.
+# More than the current hour, so that the one that counts against a limit is still there if the clock is set back.
 MAX_HOURS = 3
 MAX_NAMES, MAX_DAYS, MAX_SKILLS = 64, 400, 32
 MAX_NAME_CHARS = 100

@@ -145,7 +145,7 @@ class SessionView:
     as one call had no price. `last_text` is the text of the newest run's last answer. `steps` counts model requests.
     `requests` are the prompts with a request id, `answers` maps the id of each answered question to its answer.
     `last_request_tokens` is the size of the newest request, None if the endpoint reported none. `controls` are the
-    adaptations of requests since endpoints rejected some. The state of features is in their folds: `fold`.
+    adaptations made because endpoints rejected requests. The state of features is in their folds: `fold`.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ def split_lines(block: bytes) -> list[bytes]:
 
 
 def settled_size(disk: Disk, fd: int) -> int:
-    """The size of the file without a write in progress: a batch is read as a whole or not at all.
+    """The size of the file after any write in progress, so that a batch is read as a whole or not at all.
 
     During a write, Linux grows the file visibly, page by page. Searching for a hole makes ext4 and tmpfs wait for its end
     (they take the inode's lock, `ext4_llseek`); XFS and Btrfs block readers themselves.
@@ -33,7 +33,7 @@ def settled_size(disk: Disk, fd: int) -> int:
 
 
 def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """Yield blocks of complete lines; bytes after the file's last newline, if any, come last."""
+    """Yield blocks of complete lines from `offset` on; bytes after the file's last newline, if any, come last."""
     rest: list[bytes] = []
     # Fixed at the start: a writer that appends faster than this reads would otherwise never let it end.
     end = settled_size(disk, fd)
@@ -56,7 +56,7 @@ def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
 
 
 def offset_of(disk: Disk, fd: int, seq: int) -> int:
-    """The offset at which line `seq` begins."""
+    """The offset at which line `seq` begins; the end of the file if it has fewer lines."""
     offset, lines_before = 0, seq - 1
     for block in line_blocks(disk, fd, 0):
         lines = block.count(b"\n")
@@ -67,7 +67,7 @@ def offset_of(disk: Disk, fd: int, seq: int) -> int:
 
 
 def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
-    """The highest `dur` of the complete lines from `offset` on, ignoring damaged ones."""
+    """The highest `dur` of the complete lines from `offset` on, ignoring damaged ones; 0 if there is none."""
     blocks = (block for block in line_blocks(disk, fd, offset) if block.endswith(b"\n"))
     envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
     return max((envelope.dur for envelope in envelopes if envelope), default=0)

@@ -19,7 +19,7 @@ CHECKPOINT_NAME = "checkpoint.json"
 
 
 class Checkpoint:
-    """The kept view beside the log of the session in `folder`, whose name is the session's id."""
+    """The checkpoint file of the session in `folder`, whose name is the session's id."""
 
     def __init__(self, disk: Disk, folder: Path, seal: Seal) -> None:
         self._disk = disk
@@ -38,7 +38,7 @@ class Checkpoint:
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:
-        """The kept view and its position; None unless this installation wrote it for this session."""
+        """Return the kept view and its position; None unless this installation wrote it for this session."""
         checkpoint = open_view(self._seal, self._session_id, read_cache(self._path))
         if checkpoint is None:
             return None
@@ -47,7 +47,7 @@ class Checkpoint:
 
 
 def is_at(disk: Disk, fd: int, position: Position) -> bool:
-    """Whether the log has this chain value at this position."""
+    """Whether the log has the chain value of this position at its offset."""
     seal = read_range(disk, fd, position.offset - SEAL_LENGTH - 1, position.offset)
     try:
         own = int(seal[len(b',"crc":"') : -len(b'"}\n')], 16)

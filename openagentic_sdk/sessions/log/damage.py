@@ -30,7 +30,7 @@ class LogDamage:
 
 @frozen
 class Fragment:
-    """An event after the damage. `is_proved` is true if the preceding line's checksum confirms it; others only look
+    """An event after damage. `is_proved` is true if the checksum of the line before confirms it; otherwise it only looks
     intact.
     """
 

@@ -76,7 +76,7 @@ class LogWriter(SessionWriter):
 
     @property
     def position(self) -> Position:
-        """The end of the log."""
+        """The position at the end of the log."""
         return Position(self._end, self._seq, self._crc)
 
     def keep_summary(self, summary: SummaryFile) -> None:
@@ -155,7 +155,7 @@ class LogWriter(SessionWriter):
             self._disk.close(fd)
 
     def _own_lock(self) -> threading.Lock:
-        """The lock. Raises in a forked child, where a thread of the parent could hold it forever."""
+        """The lock. Raises `SessionLockedError` in a forked child, where a thread of the parent could hold it forever."""
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
         return self._lock
@@ -168,7 +168,8 @@ class LogWriter(SessionWriter):
                 # A write to a regular file is short only if there is no room for the rest, a quota or a file size limit
                 # included.
                 raise OSError(errno.ENOSPC, f"only {count} of {size} bytes were written")
-            # Ctrl-C interrupts at calls: none is between the write's return and here, so the write is recorded or undone.
+            # Ctrl-C is raised only at calls: there is none between the write's return and here, so the write is either
+            # recorded or undone.
             self._end, self._seq, self._crc = end, seq, crc
         except OSError as error:
             self._take_back(error)
@@ -178,7 +179,7 @@ class LogWriter(SessionWriter):
             raise
 
     def _take_back(self, cause: OSError) -> None:
-        """Truncate what a failed write left, or give up the handle if the contents of the disk are unknown."""
+        """Truncate what a failed write left; if the contents of the disk are unknown, give up the handle instead."""
         # After EIO and the like the pages in memory may differ from the disk, and would also show truncating as a success.
         if cause.errno not in _NO_ROOM:
             self._unusable = f"a write failed ({cause.strerror})"

@@ -55,7 +55,7 @@ def is_session_id(text: str) -> bool:
 
 
 def _most_path_chars() -> int:
-    """The maximum length of a path, including the terminating zero byte."""
+    """The maximum length of a path in bytes, including the terminating zero byte."""
     return os.pathconf("/", "PC_PATH_MAX") if hasattr(os, "pathconf") else 260
 
 
@@ -162,7 +162,7 @@ def build_folder(
 
 
 def sweep_unfinished(parent: Path) -> None:
-    """Remove the leftovers of processes killed while creating sessions; do nothing while one is being created."""
+    """Remove the leftovers of processes killed while creating sessions; do nothing while a session is being created."""
     # Without the shared lock of creators, a sweep could delete a session that is being created.
     if sys.platform == "win32" or not parent.is_dir():
         return
@@ -215,7 +215,7 @@ def _fill_folder(
 
 
 def read_if_exists(path: Path) -> bytes | None:
-    """The bytes of a small file that is not a cache; None if it does not exist. Raises `OSError`."""
+    """Return the bytes of a small file that is not a cache; None if it is missing, a link or too large. Raises `OSError`."""
     try:
         fd = os.open(path, os.O_RDONLY | BINARY | NO_FOLLOW | _NO_WAIT)
     except OSError as error:
@@ -229,7 +229,7 @@ def read_if_exists(path: Path) -> bytes | None:
 
 
 def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
-    """Open a cache file without ever blocking, whatever kind of file it is; None for a link and for a missing file."""
+    """Open a cache file without ever blocking, whatever kind of file it is; None if it is a link or cannot be opened."""
     try:
         return os.open(path, how | BINARY | NO_FOLLOW | _NO_WAIT)
     except OSError:
@@ -237,7 +237,7 @@ def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
 
 
 def read_cache(path: Path) -> bytes | None:
-    """The bytes of a cache file; None if it is missing, unreadable or implausible."""
+    """Return the bytes of a cache file; None if it is missing, unreadable or implausible."""
     fd = open_cache(path)
     try:
         return None if fd is None else read_open_cache(fd)
@@ -249,7 +249,7 @@ def read_cache(path: Path) -> bytes | None:
 
 
 def read_open_cache(fd: int) -> bytes | None:
-    """The bytes of an open cache file; None unless it is a regular file of a plausible size."""
+    """Return the bytes of an open cache file; None unless it is a regular file of at most `MAX_CACHE_BYTES`."""
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_CACHE_BYTES:
         return None
@@ -269,7 +269,8 @@ def storage_errors(name: str, what: str) -> Iterator[None]:
 def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a folder during the block; with `shared`, other shared holders are allowed. Does nothing on Windows.
 
-    Raises `FileNotFoundError` if the folder is deleted during the wait for its lock, even if its name is reused.
+    Raises `FileNotFoundError` if the folder is deleted during the wait for its lock, even if its name is reused, and
+    `BlockingIOError` after half a minute.
     """
     if sys.platform == "win32":
         yield

@@ -22,7 +22,7 @@ _Waiting: TypeAlias = list[tuple[int, str, str]]
 
 
 class InboxFile:
-    """The inbox in a folder, created with the first message. Its methods raise `OSError`.
+    """The inbox in a folder, created with the first message. Its methods raise `OSError` and `StorageError`.
 
     The file also stores the highest number ever assigned, so that numbers only increase.
     """
@@ -33,11 +33,11 @@ class InboxFile:
         self._guard = threading.Lock()
 
     def read(self) -> list[InboxMessage]:
-        """All waiting messages, oldest first. Raises `StorageError` for an invalid file."""
+        """Return all waiting messages, oldest first. Raises `StorageError` for an invalid file."""
         return [loads_message(*each) for each in self._read()[1]]
 
     def put(self, session_id: str, text: str, check: Callable[[], object]) -> int:
-        """Add a message; return its number. `check` raises if the session cannot receive it."""
+        """Add a message; return its number. `check`, called under the lock, raises if the session cannot receive it."""
         if not self._folder.is_dir():
             make_folder(self._disk, self._folder, sync=self._sync)
         with self._guard, folder_lock(self._folder):
@@ -50,7 +50,7 @@ class InboxFile:
             return last + 1
 
     def remove(self, numbers: Collection[int]) -> None:
-        """Remove the messages with these numbers."""
+        """Remove the messages with these numbers; unknown numbers are ignored."""
         with self.without(lambda each: each[0] in numbers):
             return
 

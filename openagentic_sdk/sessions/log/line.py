@@ -91,7 +91,7 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
             raise BadLineError("sequence")
     elif b"\0" in line:
         raise BadLineError("hole")
-    # It ends like a line of ours and does not begin like one: not written by an older tool, but changed.
+    # It ends like a line of ours but does not begin like one, so it was changed, not written by an older tool.
     elif _SEAL.fullmatch(line.removesuffix(b"\r"), max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
     else:

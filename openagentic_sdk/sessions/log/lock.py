@@ -45,7 +45,7 @@ if sys.platform == "win32":
         return not is_free
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock: only for locks held briefly. Raises `OSError` after ten seconds."""
+        """Wait for the exclusive lock, which must be one that is only held briefly. Raises `OSError` after ten seconds."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         # In spite of its name, LK_LOCK tries once a second, ten times, and then raises `OSError`.
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
@@ -86,9 +86,9 @@ else:
         return False
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock: only for locks held briefly.
+        """Wait for the exclusive lock, which must be one that is only held briefly.
 
-        Raises `BlockingIOError`, which names the holder, after half a minute: then that is stopped or hangs.
+        Raises `BlockingIOError`, which names the holder, after half a minute, when the holder must be stopped or hanging.
         """
         _wait(fd, fcntl.LOCK_EX)
 
@@ -124,7 +124,7 @@ def hold(fd: int) -> None:
 
 
 def let_go(fd: int) -> None:
-    """Forget the file, which is about to be closed."""
+    """Undo `hold` for a file that is about to be closed."""
     _LOCKED_FILES.discard(fd)
 
 
@@ -147,14 +147,14 @@ def _close_inherited() -> None:
 
 
 def lock_holder(fd: int) -> str:
-    """The holder of the lock on an open file, or "another run" if the system does not name it, as only Linux does."""
+    """A text that names the holder of the lock on an open file; "another run" unless the system reports it (only Linux)."""
     holders = [words[4] for words in _locks_on(os.fstat(fd)) if words[1] == "FLOCK"]
     # 0 is a process of another container.
     return _described(f"process {holders[0]}") if holders and holders[0] != "0" else "another run"
 
 
 def byte_holder(path: Path, byte: int) -> str | None:
-    """The process with an exclusive record lock (fcntl(2)) on this byte of a file, if the system reports it."""
+    """A text that names the process with an exclusive record lock (fcntl(2)) on a byte; None if the system reports none."""
     with suppress(OSError):
         for words in _locks_on(os.stat(path)):
             if words[1:4:2] == ["POSIX", "WRITE"] and int(words[6]) <= byte <= float(words[7].replace("EOF", "inf")):
@@ -174,7 +174,7 @@ def _locks_on(info: os.stat_result) -> list[list[str]]:
 
 
 def _described(holder: str) -> str:
-    """The process of this machine as an error names it: if it is stopped, with the commands that continue or end it."""
+    """The holder of a lock as an error names it; a stopped process is named with the commands that continue or end it."""
     pid = holder.rpartition(" ")[2]
     try:
         stat = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace")
@@ -212,7 +212,7 @@ class LeaseFile:
 
 
 def living_holder(path: Path, *, missing: str | None = None) -> str | None:
-    """The live holder of a lease, or None; `missing` if the file does not exist."""
+    """Return a text that names the live holder of a lease, or None; `missing` if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDWR | BINARY)
     except FileNotFoundError:

@@ -198,7 +198,7 @@ def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:
 
 
 def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
-    """Find the end of the log from its end: only lines that may not be on disk yet are checked.
+    """Find where the good lines of a log end, from its last lines: only those that may not be on disk yet are checked.
 
     Raises `LogCorruptError` for damage in these.
     """
@@ -215,7 +215,7 @@ def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
 
 
 def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Position]:
-    """The last line with an envelope, and the position after the line that it claims to be on disk."""
+    """The last envelope in the log, and the position after the line that it claims to be on disk (`START` if unknown)."""
     window_bytes = _FIRST_WINDOW_BYTES
     while True:
         start = max(0, size - window_bytes)

@@ -18,6 +18,7 @@ from .summary_file import KeptSummary
 
 # A writer updates a summary that a killed writer left, unless it is further behind than this: then the next list does.
 MAX_TAIL_BYTES = 1 << 18
+# How often to read a summary that its writer is changing at that moment.
 LOOKS = 3
 # A summary with more events than its log is kept in <summary>.lost-<events in the log>-<events in the summary>.
 LOST = ".lost-"
@@ -31,13 +32,13 @@ class SummaryBeside:
         self._folder = folder
 
     def kept(self) -> KeptSummary | None:
-        """The stored summary; None if no file could be this session's."""
+        """Return the stored summary; None if there is none of this session."""
         # Its writer may be updating it during the read, which only takes a moment.
         looks = (self._ours(read_cache(path_in(self._folder, SUMMARY_NAME))) for _ in range(LOOKS))
         return next((summary for summary in looks if summary), None)
 
     def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
-        """The summary of the whole open log, continued from the stored one if possible; with `keep`, it is stored.
+        """Return the summary of the whole open log, continued from the stored one if possible; with `keep`, store it, too.
 
         A stored one that disagrees with the log is left in place, as evidence of what the log lost.
         """

@@ -66,8 +66,8 @@ FindSummary = Callable[[Position], tuple[int, KeptSummary] | None]
 class SummaryFile:
     """The summary beside a log that has a writer and now ends at `end`.
 
-    `find` opens it for writing and returns its descriptor and contents; None if it cannot be continued to that end. It is a
-    cache: if it cannot be written it is left as it is, and the next list folds the rest.
+    `find` opens it for writing and returns its descriptor and contents; None if it cannot be continued to that end. The
+    file is a cache: if it cannot be written, it is left as it is, and the next list folds the rest.
     """
 
     def __init__(self, find: FindSummary, end: Position) -> None:

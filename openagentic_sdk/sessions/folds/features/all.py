@@ -63,7 +63,7 @@ class ObservedFilesFold(Fold):
 
 
 class TextCommandsFold(Fold):
-    """The commands run by the text of skills and commands.
+    """The shell commands run by the text of skills and commands.
 
     `ends` maps the id of each to its end, None until it ends.
     """
@@ -78,7 +78,7 @@ class TextCommandsFold(Fold):
         self.ends[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """The events of the current turn: commands that ran for it before a crash do not run again."""
+        """The `seq` of each event of the current turn, so that commands that ran before a crash do not run again."""
         mine = (event.seq or 0 for event in view.events if isinstance(event, self.reads))
         return [seq for seq in mine if seq > cut.prompt_seq]
 
@@ -105,7 +105,7 @@ class SubagentsFold(Fold):
             self.open.pop(event.child_session_id, None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """The events of open subagents with their calls, and of calls that the model still waits for."""
+        """The `seq` of the events of open subagents, of their calls, and of calls that the model still waits for."""
         open_ids = {started.tool_use_id for started in self.open.values()}
         calls = [view.calls[call_id] for call_id in open_ids if call_id in view.calls]
         records = (part for record in calls for part in (record.use, record.result) if part is not None)
@@ -132,7 +132,7 @@ class PartStatesFold(Fold):
             self.events.append(event)
 
     def newest(self, part: str) -> PartState | None:
-        """The current state of the part with this name."""
+        """The current state of the part with this name; None if it has none."""
         return next((event for event in reversed(self.events) if event.part == part), None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
@@ -156,9 +156,9 @@ class LoadedToolsFold(Fold):
 
 
 class TodosFold(Fold):
-    """Keeps the newest state of the model's to-do list across compactions.
+    """A fold that keeps the newest state of the model's to-do list across compactions.
 
-    The fold has no state: whoever shows the list, or preserves it across a compaction, reads the newest event.
+    It has no state of its own: code that shows the list, or puts it into a summary, reads the newest event.
     """
 
     name = "todos"

@@ -38,7 +38,7 @@ class DefinitionsFold(Fold):
             self.approved[event.name] = seq
 
     def listed_at(self, tool: str, seq: int | None) -> str | None:
-        """The digest of a tool's definition when the event `seq` was stored; None if the tool was not listed by then."""
+        """The digest of a tool's definition before the event `seq` (None: the newest); None if it was not listed by then."""
         return next((digest for _, digest in _before(self.listed.get(tool, ()), seq)), None)
 
     def is_approved(self, tool: str, digest: str) -> bool:
@@ -60,7 +60,7 @@ class DefinitionsFold(Fold):
 
 
 def definition_at(events: Iterable[Event], tool: str, seq: int | None) -> str | None:
-    """As `DefinitionsFold.listed_at`, for code that has the events only."""
+    """Like `DefinitionsFold.listed_at`, for code that has only the events."""
     listed = [
         (event.seq or 0, digest)
         for event in events
@@ -72,7 +72,7 @@ def definition_at(events: Iterable[Event], tool: str, seq: int | None) -> str | 
 
 
 def _before(listed: Sequence[tuple[int, str]], seq: int | None) -> list[tuple[int, str]]:
-    """The newest definition that was listed before the event `seq`, or the newest at all if that is not stored yet."""
+    """The newest definition listed before the event `seq` (None: the newest of all), in a list; empty if there is none."""
     return [each for each in listed if seq is None or each[0] < seq][-1:]
 
 

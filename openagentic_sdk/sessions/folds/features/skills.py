@@ -20,7 +20,7 @@ from ..view import Cut, Fold, SessionView
 
 
 class SkillsFold(Fold):
-    """`events` are the determining events, `changes` increases whenever they change."""
+    """The events that determine which skills are active and what is granted; `changes` increases whenever `events` does."""
 
     name = "skills"
     reads = (
@@ -62,12 +62,12 @@ class SkillsFold(Fold):
 
 
 def history(view: SessionView) -> list[Event]:
-    """The view's events as they count here: skills and commands from elsewhere are stripped of their grants."""
+    """The view's events, with skills and commands that this installation did not record stripped of grants and model."""
     return [_as_allowed(event, view) for event in view.events]
 
 
 def _as_allowed(event: Event, view: SessionView) -> Event:
-    """A skill or command from elsewhere without its grants."""
+    """The event; a skill or command that this installation did not record loses its grants and model."""
     if isinstance(event, SkillActivated | CommandExpanded) and not view.is_ours(event):
         return replace(event, grants=(), model=None)
     return event

@@ -42,7 +42,8 @@ _HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|std
 
 
 class UntrustedFold(Fold):
-    """`sources` maps the outside content that the session has read, up to a hundred entries, to the `seq` of its event.
+    """The outside content that a session has read: `sources` maps each origin to the `seq` of its first event, for at most
+    `MAX_SOURCES` origins.
 
     `place` is the newest run's working directory, followed by the folders that belong to the session.
     """
@@ -119,7 +120,7 @@ def untrusted_source(
 
 
 def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | None:
-    """Like `untrusted_source`, for a line of the shell."""
+    """The origin of the output of a shell command line, in a few words; None if it counts as the project's own."""
     if _FETCHES.search(command) or any(map(_fetches_with_git, _SEPARATORS.split(command))):
         return short_source(f"web: {command}")
     words = (word for word in _WORD.findall(command) if not _HARMLESS.fullmatch(word))
