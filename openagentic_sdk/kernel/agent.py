@@ -142,7 +142,7 @@ class Run:
         return self.agent.session_dir(self.session_id)
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
-        """Store the events as one batch, then show them to the caller."""
+        """Store the events as one batch, show them to the caller, and return them as stored."""
         return self.recorder.append(*events)
 
     def whereabouts(self, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from .gate import CallContext
 from .lifetime import RunStopped
 from .part import Part
 
-# The return type of each seam. A seam that is not listed may return anything.
+# The return type of each seam; `object`, for one of several types, only refuses None. A seam that is not listed may return
+# anything.
 _RETURNS: Mapping[str, type] = {
     "services": Mapping, "opening_events": Sequence, "supersede": Sequence, "facts": Mapping, "narrow": Sequence,
     "tell_gate": CallContext, "permit": object, "tell_hooks": Mapping, "receive": tuple, "mask": Event, "may_wait": bool,

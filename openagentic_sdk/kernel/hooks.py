@@ -135,7 +135,7 @@ class RunHooks:
         return events, decision
 
     async def run_session_start(self, source: str) -> None:
-        """Run the session_start hooks; their additions precede the next prompt. Raises `RunStopped` if one blocks."""
+        """Run the session_start hooks; their additions follow the next prompt. Raises `RunStopped` if one blocks."""
         run = self._run
         events, decision = await run.agent.hooks.run_session_start(source=source, context=self.context())
         await run.record(*events)

@@ -95,6 +95,7 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
             ids = ", ".join(question.question_id for question in run.questions.parked.values())
             ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
     result = await _close(run, ending)
+    # An unmet expectation must fail the test, even in a subagent: the outermost run shares `stopping`, and raises it.
     if isinstance(ending.__cause__, ScriptMismatchError):
         run.lifetime.stopping.mismatch = ending.__cause__
     # `RunTask` cancels this task as a signal, and receives the result in return. Any other cancellation is the caller's
@@ -491,6 +492,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         run.session_id,
         ending.reason,
         usage=view.usage,
+        # The sum begins at 0.0, which would claim that a run without a reported usage was free.
         cost_usd=None if view.usage is None else view.cost_usd,
         steps=run.steps,
         duration_s=round(run.agent.clock.monotonic() - run.lifetime.began_at, 6),

@@ -101,8 +101,8 @@ class Part:
         return None
 
     def facts(self) -> Mapping[str, str]:
-        """Return the facts that the model must have read by now, by subject. New and changed ones are appended as messages;
-        a `context.Once` only when it is new.
+        """Return the facts that the model must have read by now, by subject. New and changed ones are appended as messages
+        (a `context.Once` only when it is new), and those that are no longer returned are withdrawn.
 
         Return the same object as long as nothing changes.
         """
@@ -174,7 +174,7 @@ class Part:
         return messages
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Move data that does not belong in the log out of a result. Called for every result, before hooks see it."""
+        """Move data that does not belong in the log out of a result. Called for every call that ran, before hooks."""
         return result
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:

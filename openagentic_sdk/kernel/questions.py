@@ -49,6 +49,7 @@ class RunQuestions:
             notified = asyncio.create_task(run.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
             try:
                 if run.request.parks:
+                    # The run ends here, which would cancel a notification that is not sent yet.
                     await notified
                     self.park(question)
                     raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")

@@ -130,7 +130,7 @@ class RunTask:
         self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
-        """Return the run's result. Raises `StorageTimeoutError`, or in a test `ScriptMismatchError`; no other error."""
+        """Return the run's result. Raises `StorageTimeoutError`, or `ScriptMismatchError` in a test; all else is a bug."""
         return await self._task
 
     async def close(self, *, interrupt: bool = False) -> None:

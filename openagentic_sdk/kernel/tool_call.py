@@ -69,7 +69,7 @@ class Permitted:
 
 
 async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
-    """Do everything up to `tool.started`. Return the result directly for a call that does not run."""
+    """Do everything up to `tool.started`, or return the result of a call that will not run. A wait raises `RunStopped`."""
     try:
         call = await propose(run, use)
         if call.wish.block:
@@ -97,7 +97,7 @@ def waits_elsewhere(run: Run, tool_name: str) -> RunStopped:
 async def propose(run: Run, use: ToolUse) -> Proposed:
     """Check a call, run the pre-tool hooks on it, and return it as they left it; their events are in the log by then.
 
-    Raises `ToolError` for an unknown tool and for input that does not fit it.
+    Raises `ToolError` for an unknown tool, a caller that may not call it, and input that does not fit it.
     """
     for part in run.parts.at(Part.read_call):
         use = part.read_call(use, run.agent.tools)

@@ -96,7 +96,6 @@ def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
 
 
 def _own_copy(value: Any) -> Any:
-    """Return a deep copy of the value, with a fast path for JSON types."""
     if value.__class__ is dict:
         return {key: _own_copy(item) for key, item in value.items()}
     if value.__class__ is list:

@@ -341,9 +341,9 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         blobs: Iterable[bytes] = (),
     ) -> str:
         """Create a session with these events, `seq` (from 1 without gaps) and `ts` unchanged, completely or not at all.
-        `created_at` is in seconds since the epoch (default: now).
 
-        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a gap.
+        Returns its id. `created_at` is in seconds since the epoch (default: now). Raises `SessionExistsError`,
+        `OptionsError`, and `InvalidEventError` for a gap.
         """
         self._import_events(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
         return session_id
@@ -381,7 +381,10 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.import_session(target_id, chain(head, stamped), metadata=metadata, created_at=now, blobs=blobs)
 
     def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
-        """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, must still be retained."""
+        """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, must still be retained.
+
+        `doing` is the participle of the refused action, for the error's text.
+        """
         is_held, until = False, 0.0
         try:
             summary = self.kept_summary(session_id)
@@ -459,7 +462,7 @@ def whole_id(store: SessionStore, start: str) -> str:
 def as_shown(
     store: SessionStore, row: SessionSummary, is_held: Callable[[], bool | None] | None = None
 ) -> SessionSummary:
-    """Return a session's row as lists show it: with its subagents' questions, and `stopped` if no process runs it.
+    """Return a session's row as lists show it: with its subagents' questions, and `stopped` if its process is gone.
 
     `is_held` is called instead of `store.is_held` if it is given.
     """

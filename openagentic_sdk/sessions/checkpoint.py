@@ -38,7 +38,7 @@ def seal_view(seal: Seal, session_id: str, place: Mapping[str, Any], kept: KeptV
 
 
 def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[str, Any], KeptView] | None:
-    """The stored position and view; None if this installation did not write them for this session."""
+    """The stored position and view; None unless this version, on this installation, wrote them for this session."""
     digest, _, rest = (data or b"").partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:

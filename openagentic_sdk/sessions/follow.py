@@ -77,7 +77,7 @@ async def follow(
 
 
 async def _is_abandoned(store: SessionStore, session_id: str) -> bool:
-    """Whether the session's request has lost its process, and nobody has continued the request yet."""
+    """Like `is_abandoned`, by id and off the event loop."""
     return await run_in_thread(lambda: is_abandoned(store, store.read_summary(session_id)), name=_THREAD, moment_s=0)
 
 
@@ -231,7 +231,7 @@ class Follower:
 class Feed:
     """The cached end of one session: its newest events without a gap, and the deltas after the last of them.
 
-    `end` is the `seq` (-1 before the first look) and the mark of the last event seen by any follower here.
+    `end` is the `seq` (-1 before the first look) and the mark of the newest event known to this process.
     """
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class Feed:
 class Watch:
     """All followers of one store's sessions in one event loop, and the one thread that polls for them.
 
-    Events that a run of this loop stores and shows are cached from its start, for later followers too.
+    Events that a run of this process stores and shows are cached from the run's start, for later followers, too.
     """
 
     def __init__(self, store: SessionStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -393,9 +393,10 @@ class Watch:
         self._looked_for = ()
 
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
-        """The new events of the followed sessions; empty if a follower comes or leaves, or on timeout.
+        """Poll for new events of the followed sessions; return these, or an error, by session id.
 
-        Runs in a thread. Polling takes at most a twentieth of the thread's time, however many sessions are followed.
+        Empty on timeout, or if a follower comes or leaves. Runs in a thread; polling takes at most a twentieth of its time,
+        however many sessions are followed.
         """
         for _ in range(_MAX_LOOKS):
             followed, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
@@ -487,7 +488,7 @@ _LOCK = Lock()
 
 
 def watch_of(store: SessionStore) -> Watch:
-    """The watch of this store in this event loop. Raises `EventLoopError` if none is running."""
+    """Return the watch of this store in this event loop, created if missing. Raises `EventLoopError` without a loop."""
     loop = running_loop("follow()")
     require_threads("follow()")
     with _LOCK:
@@ -500,7 +501,7 @@ def watch_of(store: SessionStore) -> Watch:
 
 
 def publish(store: SessionStore, session_id: str, events: Sequence[Event]) -> None:
-    """Notify the followers in this process of what a run has stored or shown, from that run's own event loop."""
+    """Notify the followers in this process of what a run has stored or shown. Call this in the event loop of the run."""
     for watch in _WATCHES.get(store, ()):
         if watch.loop is asyncio.get_running_loop():
             watch.publish(session_id, events)

@@ -510,7 +510,7 @@ def _position(
 
 
 def _columns(head: LogHead) -> tuple[Any, ...]:
-    """The fields of a head that have their own columns."""
+    """The values of `_COLUMNS` for a head."""
     summary = head.summary
     tenant = text_key(summary.tenant) if summary.tenant else ""
     parts = (text_key(summary.cwd), text_key(summary.parent), tenant, summary.is_child, head.to_json())

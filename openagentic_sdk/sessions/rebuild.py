@@ -192,7 +192,7 @@ class MessageBlock:
 
 
 class Conversation:
-    """A log's conversation, folded event by event. `messages()` can be called at any time and costs O(new) plus a list copy.
+    """A log's conversation, folded event by event. `messages()` may be called at any time: it renders only new messages.
 
     `view` contains the blocks that the model sees, oldest first. `horizon` is the `seq` of the compaction before which
     everything was released, 0 if nothing was: a rewind to before it can only be folded from the whole log.
@@ -256,7 +256,7 @@ class Conversation:
         self._views = [(0, self.view)]
 
     def blocks(self) -> list[list[int]]:
-        """The view: for each block, the `seq` of the request that it answers and of the events that determine it."""
+        """For each block in view, the `seq` of the request that it answers and of the events that determine it."""
         return [
             [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self.view
         ]

@@ -293,7 +293,9 @@ class RedisSessionStore(RedisInbox):
             raise SessionNotFoundError(session_id, self._server.where)
         metadata, holes = {}, []
         if fields[0] is None:
-            holes.append("its row is gone, with its folder, its settings, and how many events and blobs it had")
+            holes.append(
+                "its row is gone, and with it its folder, its metadata and the numbers of its events and blobs"
+            )
         else:
             at = _position(session_id, fields, length, 0)
             metadata = loads_json(at.metadata)
@@ -434,7 +436,7 @@ class RedisSessionStore(RedisInbox):
         try:
             yield staged
         except BaseException:
-            # If the server is unreachable as well, the keys expire.
+            # After any error, even Ctrl-C, remove the staged keys. If the server is unreachable, they expire.
             with suppress(SessionError):
                 self._server.call(session_id, lambda client: client.delete(staged.log, staged.blobs), 1.0)
             raise

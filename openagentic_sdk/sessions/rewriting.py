@@ -42,7 +42,7 @@ class Rewriting(StoreCore):
 
     def read_output(self, session_id: str, name: str) -> bytes:
         """Return the bytes of a file that `list_outputs` names. Raises `StorageError`."""
-        raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
+        raise StorageError(f"session {session_id!r} has no stored output {name!r}", session_id=session_id)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
         """Delete files that `list_outputs` names. A missing one is not an error."""

@@ -65,7 +65,7 @@ def sdk_home() -> Path:
 def read_key(path: Path, *, create: bool = False) -> bytes | None:
     """Read the key; create a missing one if `create`, otherwise return None.
 
-    Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be created.
+    Raises `OptionsError` for a file that cannot be read or created, that others can read or write, or that is too short.
     """
     # Through no link: whoever can place one could choose the key.
     how = os.O_RDONLY | BINARY | NO_FOLLOW

@@ -432,7 +432,6 @@ class _SqliteWriter(SessionWriter):
         self._read_end(at)
 
     def _read_end(self, at: SessionRow) -> None:
-        """Take the end of the log from the session's row."""
         self._head, self.metadata = at.head, at.metadata
         self._last_seq, self._updated = at.head.last_seq, at.head.updated
 

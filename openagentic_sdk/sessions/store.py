@@ -1,6 +1,6 @@
 """Sessions as folders of plain files.
 
-    <root_dir>/sessions/<id>/events.jsonl     the log, the only truth
+    <root_dir>/sessions/<id>/events.jsonl     the log, the only source of truth
                              meta.json        the session's metadata; a cache, may be deleted
                              summary.json     the session's row in a list; a cache, may be deleted
                              checkpoint.json  the view after the last compaction; a cache, may be deleted
@@ -329,6 +329,7 @@ class FileSessionStore(ListedFiles):
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(path_in(folder, LOG_NAME))):
                     raise SessionLockedError(session_id, "a process that replaced its log")
+                # The inbox stays locked during the rename, so that no message for the session arrives in between.
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
         # After closing the log: network file systems keep a file that is open, and the folder around it.

@@ -120,7 +120,7 @@ def is_near_limit(size_bytes: int, limits: ContextLimits, bytes_per_token: float
 
 
 def is_over_limit(size_bytes: int, limits: ContextLimits, bytes_per_token: float = BYTES_PER_TOKEN) -> bool:
-    """Whether a request of that size leaves no room for a useful answer."""
+    """Whether a request of that size, at least 95 % of a limit, leaves no room for a useful answer."""
     budget = limits.budget_bytes(0.95, bytes_per_token)
     return budget is not None and size_bytes >= budget
 
@@ -292,7 +292,7 @@ class _SummaryPart:
 
 
 def _newest(parts: Sequence[_SummaryPart], max_bytes: int) -> str:
-    """The newest parts that fit, and as much as fits of the next one."""
+    """The newest parts that fit, after a note, and as much as fits of the next older one; empty if the note does not fit."""
     note = "[the beginning was left out]\n\n"
     room = max_bytes - _json_bytes(note)
     chunks: list[str] = []
@@ -332,7 +332,7 @@ def _json_bytes(text: str) -> int:
 
 
 def _middle_cut(text: str, max_chars: int) -> str:
-    """The text; its beginning and end if it is too long."""
+    """The text; only its beginning and end if it has more than `max_chars`."""
     if len(text) <= max_chars:
         return text
     keep = max(0, max_chars - len(_CUT))

@@ -92,7 +92,7 @@ def spent_after(spent: Spent, event: Event) -> Spent:
 
 
 def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
-    """One call as a cell; a price that is missing, negative or not finite is unknown."""
+    """One call as a cell; a price that is missing, negative or not below 1e12 is unknown."""
     tokens = normalize_usage(usage)
     is_known = cost_usd is not None and isfinite(cost_usd) and 0 <= cost_usd < 1e12
     dollars = cost_usd if is_known and cost_usd is not None else 0.0

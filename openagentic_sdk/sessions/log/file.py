@@ -352,7 +352,7 @@ def _repaired_writer(
 
 
 def cut_log(disk: Disk, fd: int, path: Path, end: int) -> None:
-    """Truncate the log after its last good line. Raises `OSError`."""
+    """Truncate the log at `end`, after its last good line, and sync it; distrust it and raise `OSError` if that fails."""
     try:
         disk.ftruncate(fd, end)
         # Without this, a power loss could mix old bytes of the cut line with new ones.

@@ -29,6 +29,7 @@ META_NAME = "meta.json"
 SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
 UNFINISHED = ".new-"
+# A larger file is not one of ours (`checkpoint.MAX_CHECKPOINT_BYTES`), and is not read into memory.
 MAX_CACHE_BYTES = 1 << 24
 _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 # Windows opens a device for these names, whatever follows their first dot.
@@ -44,7 +45,10 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 def is_session_id(text: str) -> bool:
-    """Whether the text is a valid session id: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
+    """Whether the text is a valid session id: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit.
+
+    It must not end with `.`, nor be the name of a Windows device, such as `con` or `nul.txt`.
+    """
     if not isinstance(text, str):
         return False
     is_spelled_so = (
@@ -119,13 +123,13 @@ def build_folder(
 ) -> None:
     """Create the folder of a session atomically. `summary` is called once the lines are written.
 
-    Raises `OptionsError` for an invalid id, `SessionExistsError` and `StorageError`.
+    Raises `OptionsError` for an id that cannot be used here, `SessionExistsError` and `StorageError`.
     """
     name = meta.session_id
     if not is_session_id(name):
         raise OptionsError(
             f"{name!r} cannot name a session: use up to 128 letters, digits, '.', '_' and '-', "
-            "beginning with a letter or digit"
+            "beginning with a letter or digit, not ending with '.', and not a device name of Windows such as 'con'"
         )
     folder = parent / name
     if len(os.fsencode(folder)) + _BELOW_CHARS > _most_path_chars():
@@ -155,9 +159,8 @@ def build_folder(
                         raise _name_taken_error(folder) from error
                     raise
         except BaseException:  # after any error, leave no incomplete session
-            remove_tree(
-                unfinished
-            )  # after closing the lock: listing the folder needs a descriptor, which may be the last
+            # After closing the lock, because listing the folder needs a descriptor, which may be the last one.
+            remove_tree(unfinished)
             raise
 
 
