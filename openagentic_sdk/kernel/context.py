@@ -131,7 +131,7 @@ class RequestContext:
         # Sorted, so that the same change makes the same messages: a replay compares requests by their digests.
         for about in sorted(old_facts.keys() - now.keys()):
             if not old_facts[about].startswith(_GONE):
-                # A subject may end with the `seq` of its event, as that of a skill's activation does: not for the model.
+                # Without the `seq` at the end of some subjects (a skill's activation), which means nothing to the model.
                 kind, _, name = re.sub(r"@\d+$", "", about).partition(":")
                 await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
         self._announced = state, run.view.conversation.shown

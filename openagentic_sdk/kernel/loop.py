@@ -280,8 +280,8 @@ async def run_turn(run: Run) -> None:
 
 def _pending_answer(run: Run) -> Reply | None:
     """The complete answer at the end of the log, if no run has ended with it and no hook refused it; otherwise None."""
-    # A process that died between an answer and the `result` must not pay for that answer again. Read backwards, an answer is
-    # its message and then its `model.response`; any other event of these kinds means that it is not the last.
+    # A process that died between an answer and the `result` must not pay for that answer again. Read backwards, it is a
+    # message and then its `model.response`, with no other event of these kinds before or between them.
     kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
         if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):

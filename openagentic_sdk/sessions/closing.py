@@ -50,7 +50,7 @@ def closing_events(
     *,
     asked_ids: Iterable[str | None] = (),
 ) -> list[Event]:
-    """The events that end these calls and questions; `asked_ids` are the ids of the calls that asked a person.
+    """The events that end these calls, and these questions with empty answers; `asked_ids` are calls that asked a person.
 
     Calls come first: whatever part of the batch a power cut leaves, no call runs with an answer that nobody gave.
     """

@@ -59,11 +59,11 @@ class SessionSummary:
     (a person is asked), `suspended` (its process was asked to end; a resume continues it), or `stopped`: it is running
     according to its log, but its process was killed. The fold cannot detect that and returns `running`. `open_questions` are
     those of the session and, in a store's list, of its subagents; `subagents` are the sessions of those that are running or
-    parked. `steps` counts the model calls of the runs that ended. `spent` is the session's own spending, see `spent`;
+    parked. `steps` counts the model calls of the runs that ended. `spent` is the session's own spending, see `folds.spent`;
     `costs.cost_report` reads it. `events` is the `seq` of the last event folded in. `updated` increases with every event,
     in epoch seconds. `parent` is the session from which this one was forked or, if `is_child`, whose Task call it belongs
     to. `tenant` is the session's owner, None without one. `held` and `kept_until` (epoch seconds) prevent its deletion.
-    `cost_usd` is `None` if unknown. `error` explains why a row could not be read; all other fields of such a row are empty.
+    `cost_usd` is None if unknown. `error` explains why a row could not be read; such a row has only it, `id` and `state`.
     """
 
     id: str = ""
@@ -116,7 +116,7 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
 
 
 def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event]) -> SessionSummary:
-    """The summary after these events; `previous` is the one before them, None at the start of a log. Pure."""
+    """The summary after these events; `previous` is the one before them (None: of no events and no metadata). Pure."""
     summary = changed(previous or SessionSummary())
     state = summary.__dict__
     if not state["events"]:
