@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .agent import Run
 
 _REPLACES = "This takes the place of what stood here before:\n"
-_GONE = "This is not there any more, and what it said is not in force: "  # as logs have it: never reword
+_GONE = "This is not there any more, and what it said is not in force: "  # as in existing logs: never reword
 
 
 class Once(str):

@@ -208,8 +208,7 @@ class ReadOnlyGate(Gate):
 
 def _leaves(narrowing: Narrowing, name: str) -> bool:
     """Whether a restriction leaves this tool as a whole; a rule about some of its inputs removes it."""
-    # No input is judged here, so a rule about some inputs denies the whole tool, and one that allows some inputs allows
-    # none.
+    # No input is judged here, so a rule that denies some inputs denies the whole tool, and one that allows some allows none.
     denied = [part.partition("(")[0] for rule in narrowing.deny for part in rule.split("|")]
     if any(fnmatchcase(name, part) for part in denied):
         return False

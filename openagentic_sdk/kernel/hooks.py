@@ -151,5 +151,5 @@ async def end_session(agent: AgentRuntime, session_id: str, reason: str) -> list
     """Run the session_end hooks after the last run of a conversation; return the stored events."""
     context = {"session_id": session_id, "cwd": agent.cwd, "project_dir": agent.project_dir, "model": agent.model}
     events, _ = await agent.hooks.run_session_end(reason=reason, context=context)
-    # The conversation's last run has closed the session: each event is appended by itself.
+    # The conversation's last run has released the session, so each append takes its lock anew.
     return [agent.store.append_event(session_id, event) for event in events]

@@ -72,7 +72,7 @@ def tool_spec(tool: BareTool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
     spec = {"type": "function", "function": function}
     if tool.allowed_callers is not None:
-        # Calls by the Code tool are made in this process: no endpoint needs to know about them.
+        # Calls by the Code tool are made in this process, so endpoints do not need this caller.
         callers = [caller for caller in tool.allowed_callers if caller != CODE_CALLER]
         if set(callers) - {"direct"}:
             spec["allowed_callers"] = callers

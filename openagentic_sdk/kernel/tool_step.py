@@ -179,7 +179,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, await masked(run, result)) for result in missing])
 
-    # From now on, a store that hangs delays the end by a moment only, see `Lifetime.patience`.
+    # From now on, a store that hangs delays the end only briefly, see `Lifetime.patience`.
     run.lifetime.is_ending = True
     ending, _ = await settled(end_all())
     ending.exception()  # a store's refusal has already stopped the run; the first error carries the reason

@@ -138,7 +138,7 @@ class Authority:
         self._ours.add(seq)
         parent_id, parent_seq = forked_at
         for number, (mac, covered, inner) in list(self._foreign.items()):
-            # A marker within the copied events may have settled it; none vouches for an event after itself.
+            # A marker among the copied events may have settled it already; no marker vouches for an event after itself.
             if number not in self._foreign or number > min(parent_seq, seq - 1):
                 continue
             if inner is not None:

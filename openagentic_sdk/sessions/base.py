@@ -119,7 +119,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
                 ids = (event.request_id for event in self.iter_events(name) if isinstance(event, UserMessage))
                 if request_id in ids:
                     owners.append((self.read_metadata(name)["created_at"], name))
-        return min(owners, default=(0.0, session_id))[1]  # copies have the event, too
+        return min(owners, default=(0.0, session_id))[1]  # the oldest: copies of it contain the prompt, too
 
     def take_over(self, session_id: str) -> SessionWriter:
         """Become the writer although the holder is alive but hangs: from now on, its appends raise `LeaseLostError`.

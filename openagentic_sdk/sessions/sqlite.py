@@ -94,14 +94,14 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         self.path = Path(path).expanduser()
         self.durability: str = check_durability(durability)
         self._clock = clock or SystemClock()
-        self._beside: list[str] = []  # a folder, for databases in memory
+        self._beside: list[str] = []  # the temporary folder of the leases, for a database in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         else:
             self.place = "sqlite", os.path.realpath(self.path)
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync", clock=SteadyClock(self._clock.now))
-        # No caller closes a store that was created from its name.
+        # Callers do not close a store that was created from its name.
         when_collected(self, _close, self._file, self._beside)
 
     # --- the core ----------------------------------------------------------------------------------------------------

@@ -325,7 +325,7 @@ class FileSessionStore(ListedFiles):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
                 check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
-            # Prevents changes of files beside the log from reaching another session with this name.
+            # So that a change of a file beside the log does not reach a new session with this name.
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(path_in(folder, LOG_NAME))):
                     raise SessionLockedError(session_id, "a process that replaced its log")

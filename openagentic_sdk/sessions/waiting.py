@@ -53,7 +53,7 @@ class PollingStore(StoreCore):
             now = time.monotonic()
             if news or now >= deadline:
                 return news
-            # Polling many sessions slows down their writers: it may take a twentieth of the time.
+            # Polling many sessions slows down their writers, so it takes at most about a twentieth of the time.
             time.sleep(min(max(next(polls), 20 * (now - began)), deadline - now))
 
     def _news_finder(self, last_seqs: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:

@@ -101,7 +101,7 @@ class CallRecord:
 
 
 _FREED_AT_ONCE = 200
-# The end of an id that no endpoint sends twice: `call_0a1b2c3d` has one, `call_1` and `functions.look_up:0` have not.
+# The end of an id that no endpoint sends twice: `call_0a1b2c3d` has one, `call_1` and `functions.look_up:0` do not.
 _RANDOM_END = r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{8,32}\Z"
 
 

@@ -330,7 +330,7 @@ def _repaired_writer(
         write_durably(disk, path.with_name(moved_to), torn)
         cut_log(disk, fd, path, end.position.offset)
         names = [*{*names, moved_to}]
-    # While the log ends there, no tail that was cut off there has been reported.
+    # The report of a tail is appended where it was cut off, so a log that ends there contains no report of these.
     cut_here = sorted(name for name in names if name.startswith(f"{path.name}{_TORN}{place}-"))
     events = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
     if (lost_bytes := (marked_size(path.name, names) or 0) - end.size) > 0:

@@ -98,7 +98,7 @@ class RewritingFiles(SessionStore):
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
                     os.truncate(path, 0)
                 elif path.name.startswith(LOG_NAME + MARK):
-                    pass  # it refers to the log at this place
+                    pass  # the mark of a failed sync is needed until the log is renewed
                 elif path.name not in _OURS and not DIGEST.fullmatch(path.name) and not path.is_dir():
                     self._disk.unlink(str(path))
             folders = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
