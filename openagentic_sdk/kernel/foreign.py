@@ -25,7 +25,7 @@ _RETURNS: Mapping[str, type] = {
 
 
 def watch_foreign(parts: Sequence[Part]) -> None:
-    """Make the parts from outside this package report each error and invalid return value as a `PartError`."""
+    """Make the parts from outside this package raise a `PartError` for an unexpected error or an invalid return value."""
     for place in _foreign(tuple(map(type, parts))):
         _watch(parts[place])
 

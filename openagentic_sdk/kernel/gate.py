@@ -23,8 +23,8 @@ NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 class ApprovalResult:
     """The decision on whether a call may run, and why; truthy if it may.
 
-    `category` names what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`,
-    `callback`, `answer`, `nobody`; `answered_by` is the person or callback that answered, after `waited_s` seconds.
+    `category` names what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `edits`, `allow_rule`, `path`, `tools`,
+    `objection`, `trial`, `unsettled`, `callback`, `answer`, `nobody`; `answered_by` answered after `waited_s` seconds.
     `input_sha256` is the digest of the judged arguments; `updated_input` is set if these were replaced, and was judged too.
     `details` are for the log, `question` is the one put to a person, `facts` are properties that no other event records.
     """

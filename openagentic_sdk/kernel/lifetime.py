@@ -66,8 +66,8 @@ class Stopping:
 class Lifetime:
     """The time limits of one run. `left` names everything that did not end when asked to.
 
-    `is_ending` is true once the run was cancelled, timed out or was told to hurry: then it waits only briefly for the tasks
-    that end it. `waited_for` is the one of these tasks that it is waiting for.
+    `is_ending` is true once the run was cancelled, timed out, had its calls cut short or was told to hurry: from then on, it
+    waits only briefly for the tasks that end it. `waited_for` is the one of these tasks that it is waiting for.
     """
 
     began_at: float

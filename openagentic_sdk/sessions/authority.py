@@ -1,7 +1,7 @@
 """Determine which events of a session this installation wrote: only these may authorize anything when the session continues.
 
-Recorded events that could later let something run without a question (a prompt, a decision with rules to remember, a
-question and its answer, the grants of a skill or command, the state of a caller's own part, an open call, a run's result)
+Recorded events that could later let something run without a question (`events.AUTHORIZING`: runs and their results, prompts,
+calls, decisions, questions, answers, grants of skills and commands, subagents, file backups, states of a caller's own parts)
 carry a digest that only this installation's key can produce. It covers the session's id, the event's `seq`, and a chain over
 every event up to and including this one, so a moved event, an edited log or a foreign archive can be read, but authorizes
 nothing: people are asked again.

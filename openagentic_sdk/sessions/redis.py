@@ -8,13 +8,18 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
                                     last_seq, blobs, checkpoint
     {openagentic}:2:log:<id>        list: the events as JSON, number `seq` at place `seq - 1`
     {openagentic}:2:blobs:<id>      hash: sha256 to bytes
-    {openagentic}:2:by:<what>       sorted set: ids by when they were last written to
+    {openagentic}:2:by:<what>       sorted set: ids by the number of their last write
     {openagentic}:2:holder:<name>   the lease of a process; it expires
     {openagentic}:2:request:<sha>   hash: the id and key of the session that has the request id of this digest
     {openagentic}:2:inbox:<id>      hash: the key of the session, and its waiting messages by their numbers
     {openagentic}:2:inboxes:all     hash: numbers of waiting messages to ids
+    {openagentic}:2:message:last    text: the number of the last message
+    {openagentic}:2:message:<token> text: the number of a message that was just put; it expires
+    {openagentic}:2:new-log:<name>  list, and a hash `new-blobs`: the contents of a session until it is created; they expire
+    {openagentic}:2:deleted:<key>   text: marks a session that was just deleted; it expires
     {openagentic}:2:index:<part>    the index of words: search.py
     {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it expires
+    {openagentic}:touches:          text: the number of the last write, shared with format 1
     {openagentic}:head:<id>         text: keeps the id from processes of format 1, whose names lack the `2`
 
 A session of format 1 is moved when it is first used or listed, unless a process of that version holds it.

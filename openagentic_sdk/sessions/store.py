@@ -5,6 +5,8 @@
                              summary.json     the session's row in a list; a cache, may be deleted
                              checkpoint.json  the view after the last compaction; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
+                             outputs/<name>   outputs of tools that are too long for an event
+                             events.jsonl.*, summary.json.*  evidence of damage by a crash or a failing disk
     <root_dir>/requests/<sha256>              the session with the request id of this digest; a cache, may be deleted
     <root_dir>/inbox/messages.json            messages to runs that no run has taken yet
     <root_dir>/index/                         the order of many sessions, and their words; a cache, may be deleted
