@@ -125,7 +125,7 @@ class Gate(Protocol):
         """The digest of the gate's modes and rules."""
 
     def record(self) -> dict[str, Any]:
-        """Return the policy as new JSON, with the `protected` paths, which no call may change, and the default `roots`."""
+        """Return the policy as a new JSON object. No call may change `protected` paths; `roots` is the default workspace."""
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """Return the answer to a question; empty if nobody can be asked."""

@@ -69,7 +69,7 @@ class Permitted:
 
 
 async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
-    """Do everything up to `tool.started`, or return the result of a call that will not run. A wait raises `RunStopped`."""
+    """Do everything up to `tool.started`; return a result if the call will not run. Raises `RunStopped` if it waits."""
     try:
         call = await propose(run, use)
         if call.wish.block:

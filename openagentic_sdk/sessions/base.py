@@ -371,7 +371,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     ) -> str:
         """Create a session from the source's events up to `at_seq`, then the new events `tail`, and the source's blobs.
 
-        It appears completely or not at all; return its id. Raises `OptionsError` if `at_seq` exceeds the last event.
+        It appears completely or not at all. Returns its id. Raises `OptionsError` if `at_seq` exceeds the last event.
         """
         check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)

@@ -104,7 +104,7 @@ class CheckpointingStore(StoreCore):
         """
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
-        """Return the bytes last passed to `keep_checkpoint`; None if there are none any more."""
+        """Return the bytes last passed to `keep_checkpoint`; None if they no longer exist."""
         return None
 
 

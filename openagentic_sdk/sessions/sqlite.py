@@ -441,7 +441,7 @@ class _SqliteWriter(SessionWriter):
 
     @property
     def head(self) -> LogHead:
-        """The end of the log. Appends that change only its counters leave it to be completed here."""
+        """The end of the log, completed here with the counters of appends that changed nothing else."""
         if self._head.last_seq != self._last_seq:
             self._head = self._head.counted(self._last_seq, self._updated)
         return self._head

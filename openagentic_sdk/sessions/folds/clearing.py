@@ -25,7 +25,7 @@ _ENOUGH, _GOAL = 0.65, 0.5
 
 @frozen
 class OldOutput:
-    """An output that may be cleared: the call's id, what the model read, and the digest of the blob that holds it."""
+    """An output that may be cleared: the call's id, the text that the model read, and the digest of its blob, if any."""
 
     tool_use_id: str
     text: str
@@ -42,7 +42,7 @@ class ClearingPlan:
 
 
 def outputs_in_view(conversation: Conversation) -> list[tuple[ToolUse, ToolResult]]:
-    """The calls whose output the model sees, with their results, oldest first; none of an answer that lacks results."""
+    """The calls whose output the model sees, with their results, oldest first; without answers that have an open call."""
     return [
         (use, block.results[call_id])
         for block in conversation.view
@@ -59,7 +59,7 @@ def plan_clearing(
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
 ) -> ClearingPlan | None:
-    """Choose the outputs to clear; None without a limit, or if that is not enough: then a summary is written instead."""
+    """Choose the outputs to clear; None without a limit, or if clearing is not enough, so that a summary is needed."""
     goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
     if goal is None or enough is None:
         return None

@@ -104,7 +104,7 @@ def estimate_tokens(size_bytes: int, bytes_per_token: float = BYTES_PER_TOKEN) -
 
 
 def corrected_bytes_per_token(size_bytes: int, reported_input_tokens: int | None) -> float:
-    """The measured bytes per token of the last request, by the endpoint's count; the usual value if it reported none.
+    """The bytes per token of the last request by the endpoint's count, from 1 to 8; `BYTES_PER_TOKEN` if it reported none.
 
     `size_bytes` is that of the whole request: messages, system prompt and tool definitions.
     """

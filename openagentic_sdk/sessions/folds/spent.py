@@ -120,7 +120,7 @@ def add_cells(a: Cell, b: Cell, share: float = 1) -> list[float]:
 
 
 def name_of(text: str) -> str:
-    """A name in the form used in records: short, on one line."""
+    """A name in the form used in records: at most `MAX_NAME_CHARS` printable characters."""
     if len(text) <= MAX_NAME_CHARS and text.isprintable():
         return text
     return "".join(char for char in text[:MAX_NAME_CHARS] if is_plain(char) and char.isprintable())

@@ -63,7 +63,7 @@ class SessionSummary:
     `costs.cost_report` reads it. `events` is the `seq` of the last event folded in. `updated` increases with every event,
     in epoch seconds. `parent` is the session from which this one was forked or, if `is_child`, whose Task call it belongs
     to. `tenant` is the session's owner, None without one. `held` and `kept_until` (epoch seconds) prevent its deletion.
-    `cost_usd` is None if unknown. `error` explains why a row could not be read; such a row has only it, `id` and `state`.
+    `cost_usd` is None if unknown. `error` explains why a row could not be read; only `id` and `state` are set besides it.
     """
 
     id: str = ""

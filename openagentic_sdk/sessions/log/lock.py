@@ -45,7 +45,7 @@ if sys.platform == "win32":
         return not is_free
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock, which must be one that is only held briefly. Raises `OSError` after ten seconds."""
+        """Wait for the exclusive lock; only for locks that are held briefly. Raises `OSError` after ten seconds."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         # In spite of its name, LK_LOCK tries once a second, ten times, and then raises `OSError`.
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
@@ -86,7 +86,7 @@ else:
         return False
 
     def wait_for_lock(fd: int) -> None:
-        """Wait for the exclusive lock, which must be one that is only held briefly.
+        """Wait for the exclusive lock; only for locks that are held briefly.
 
         Raises `BlockingIOError`, which names the holder, after half a minute, when the holder must be stopped or hanging.
         """
