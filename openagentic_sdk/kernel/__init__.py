@@ -1,1 +1,1 @@
-"""The loop: ask the model, run its tools, record every step, stop."""
+"""The loop (ask the model, run its calls, record every step, stop) and the seams at which parts add features to it."""

@@ -1,9 +1,9 @@
 """Everything in a request besides the conversation, and the messages that announce changes to it.
 
-Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
-on it, and vendors reject signed reasoning after a different prefix. So a new fact, or one that has changed since the
-session began, arrives as a message at the end and stays there. Whether something was announced follows from the view:
-anything that a compaction or a rewind removed is announced again.
+Within a session the beginning of a request (tools, system prompt, earlier messages) changes as rarely as possible: a
+vendor's cache depends on it, and vendors reject signed reasoning after a different prefix. So a new fact, or one that has
+changed since the session began, arrives as a message at the end and stays there. Whether something was announced follows
+from the view: anything that a compaction or a rewind removed is announced again.
 """
 
 from __future__ import annotations

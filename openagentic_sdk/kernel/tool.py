@@ -1,7 +1,7 @@
 """Tools, and the context that a tool receives for each call.
 
 A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime. The effect class
-alone determines what may be repeated after a crash and what may run in parallel.
+determines what may be repeated after a crash and, unless the tool overrides `parallel`, what may run in parallel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Follow a session's log as it grows, in this process or another: every stored event once, in order, without gaps.
 
-A store is watched once, whatever the number of followers: by one thread at a time, for all followed sessions. A run in this
+Each event loop watches a store once, with one thread at a time for all followed sessions and followers. A run in this
 process notifies its followers directly, so that they also see its deltas, which are in no store. Only the position is kept
 per follower: a follower that falls behind reads what it missed from the store.
 """

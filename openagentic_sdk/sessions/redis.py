@@ -1,8 +1,8 @@
 """Sessions in Redis, shared by many hosts. Needs redis-py: the extra `redis`, and a server of version 6.2 or later.
 
-Every change is one Lua script, which the server applies atomically. An append only takes effect for the epoch of its
-writer and at the `seq` that it expects. A server may keep everything in memory only, or delete keys when its memory is full;
-`durability` and `durability_notice` report this, and a session that lost keys is damaged, never empty.
+Every change of a session is one Lua script, which the server applies atomically. An append only takes effect for the epoch
+of its writer and at the `seq` that it expects. A server may keep everything in memory only, or delete keys when its memory
+is full; `durability` and `durability_notice` report this, and a session that lost keys is damaged, never empty.
 
     {openagentic}:2:head:<id>       hash: format, key, created_at, metadata, epoch, holder, revision, updated, summary,
                                     last_seq, blobs, checkpoint

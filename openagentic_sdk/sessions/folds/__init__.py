@@ -1,1 +1,1 @@
-"""Pure folds over events: usage, summaries, requests, comparisons, exports."""
+"""Pure folds over events: a session's view, requests, usage, spending, summary, search hits and compaction."""

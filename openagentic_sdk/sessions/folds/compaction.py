@@ -1,8 +1,8 @@
 """Compaction of a conversation that is too long: where to cut it, the input of the summary, and what must be preserved.
 
-All of it is pure. It cuts only where no call is open, and it always succeeds, without a model if need be. A compaction is
-one event; the log keeps everything, and a rewind to before that event undoes it. Between two compactions the messages
-before the cut do not change, so prompt caches keep working.
+All of it is pure. It cuts only where no call is open; the summary can always be written, without a model if need be. A
+compaction is one event; the log keeps everything, and a rewind to before that event undoes it. Between two compactions
+the messages before the cut do not change, so prompt caches keep working.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Search words in events: pure functions, shared by every store's search.
 
-A word matches if a word of the text begins with it, ignoring case and accents. SQLite's full text index is built from the
-same words, so both ways of searching return the same hits.
+A word matches if a word of the text begins with it, ignoring case and accents. The stores' indexes are built from the
+same words, so a search with an index returns the same hits as one without.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The origin of results that are not from the project's own files: the web, an MCP server, a file elsewhere.
 
 Such content may have been written to influence the model that reads it, so what a session stores after reading some is
-marked with its origin (see `tools.memory`). A command line is judged by its text alone, conservatively: a program that
-fetches, an address, or a word that is a path out of the project. The output of the project's own programs counts as its
-own.
+marked with its origin (see `tools.memory`). A command line is judged by its text alone, conservatively: its output is
+from elsewhere if the line contains a program that fetches, an address, or a path out of the project. The output of the
+project's own programs counts as its own.
 """
 
 from __future__ import annotations
