@@ -248,7 +248,6 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
-        """A page of a list without a query, computed lazily."""
         rows = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
         return page_of((row for _, row in rows), limit=limit, offset=offset)
 

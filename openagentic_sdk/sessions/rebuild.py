@@ -590,7 +590,6 @@ def _is_picture(output: Any) -> bool:
 
 
 def _pictures(result: ToolResult) -> list[Message]:
-    """The pictures of a result as parts of a message."""
     return [_picture(part) for part in (result.output, *result.attachments) if _is_picture(part)]
 
 

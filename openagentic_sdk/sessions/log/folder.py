@@ -100,7 +100,6 @@ def _is_spelled_otherwise(path: str, info: os.stat_result) -> bool:
 
 
 def _name_taken_error(folder: Path) -> OptionsError | SessionExistsError:
-    """The error for a session that cannot be created because its folder exists."""
     names = os.listdir(folder.parent)
     alike = [] if folder.name in names else [name for name in names if name.casefold() == folder.name.casefold()]
     if not alike:
