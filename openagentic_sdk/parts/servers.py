@@ -164,7 +164,10 @@ class ServerTools(Part):
         return [f"MCP: {name}, in its instructions" for name, _ in self._servers.instructions()]
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
-        """Add to a prompt what the servers provide for it. Raises `McpError`."""
+        """Append the resources that a prompt names, or replace it with a server's prompt that it calls.
+
+        Raises `McpError`.
+        """
         if prompt.is_expanded:
             return
 
