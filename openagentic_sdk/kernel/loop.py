@@ -230,10 +230,8 @@ async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool
     open_ids = [question.question_id for question in run.view.open_questions()]
     if open_ids and not message.may_answer:  # from a source; others were refused before the run
         raise QuestionOpenError(run.session_id, open_ids)
-    prompt = IncomingPrompt(
-        message, message.text, request_id, sha256=digest, is_expanded=message.typed == "", sources=[*message.sources]
-    )
-    prompt.events += run.request.brings
+    prompt = IncomingPrompt(message, message.text, request_id, sha256=digest, events=list(run.request.brings))
+    prompt.is_expanded, prompt.sources = message.typed == "", [*message.sources]
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
         for part in run.parts.at(Part.expand_prompt):
             await part.expand_prompt(prompt)
