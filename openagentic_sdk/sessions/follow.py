@@ -88,16 +88,22 @@ def is_abandoned(store: SessionStore, row: SessionSummary) -> bool:
     """
     if row.state != ROW_STATES["parked"]:
         return row.state in LEFT_STATES
-    is_open = False
     newest = store.read_events(row.id, after_seq=max(row.events - 1, 0))
-    for event in () if newest and isinstance(newest[-1], Result) else store.iter_events(row.id):
+    # The writer is looked for first: the log is read whole, and a live run may wait for a person for days.
+    if (newest and isinstance(newest[-1], Result)) or is_held(store, row.id):
+        return False
+    is_open = False
+    for event in store.iter_events(row.id):
         if event.parent_tool_use_id is None and isinstance(event, SystemInit | Result):
             is_open = isinstance(event, SystemInit)
-    return is_open and not is_held(store, row.id)
+    return is_open
 
 
 def is_held(store: SessionStore, session_id: str) -> bool:
-    """Whether another writer holds the session. Becomes its writer for a moment, which may repair the log."""
+    """Whether another writer holds the session. If the store cannot tell, become its writer for a moment."""
+    held = store.is_held(session_id)
+    if held is not None:
+        return held
     try:
         store.open_writer(session_id).close()
     except SessionLockedError:

@@ -19,7 +19,15 @@ from openagentic_sdk.events import (
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_PAGE_CHARS, MAX_RECENT_EVENTS, Follower, follow, publish, watch_of
+from openagentic_sdk.sessions.follow import (
+    MAX_PAGE_CHARS,
+    MAX_RECENT_EVENTS,
+    Follower,
+    follow,
+    is_abandoned,
+    publish,
+    watch_of,
+)
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -86,6 +94,23 @@ async def take(events, count):
         if len(taken) == count:
             await events.aclose()
     return taken
+
+
+class AbandonedTest(unittest.TestCase):
+    def test_a_run_that_waits_for_a_person_is_abandoned_only_after_its_process_and_only_then_is_its_log_read(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        store = FileSessionStore(folder)
+        session_id = store.create_session()
+        reader = FileSessionStore(folder, read_only=True)
+        scans, iter_events = [], reader.iter_events
+        reader.iter_events = lambda *args, **more: scans.append(more.get("after_seq", 0)) or iter_events(*args, **more)
+        with store.open_writer(session_id) as writer:
+            writer.append([SystemInit(session_id, folder, "1"), UserMessage("x"), UserQuestion("q", "Well?")])
+            row = reader.read_summary(session_id)
+            scans.clear()
+            self.assertFalse(is_abandoned(reader, row))
+            self.assertNotIn(0, scans)
+        self.assertTrue(is_abandoned(reader, row))
 
 
 class FollowTest(unittest.IsolatedAsyncioTestCase):
