@@ -314,7 +314,7 @@ def load_agents(where: str) -> Agents:
 def import_name(module: str, name: str, folder: str) -> Any:
     """Import a module, searching this folder last, and return its attribute `name`, which may be dotted.
 
-    Raises `ImportError` or `AttributeError` if there is none, and whatever the module's code raises.
+    Raises `ImportError` or `AttributeError` if it does not exist, and whatever the module's code raises.
     """
     if module.endswith(".py"):
         raise ImportError(f"name the module, not its file: {module.removesuffix('.py').replace('/', '.')}:{name}")

@@ -149,7 +149,7 @@ class Limit:
 
 @frozen
 class TenantBudget:
-    """A tenant's budget in US dollars and its use. `run_usd` is the limit of one run; if it is None, the run's own limit
+    """A tenant's budget in US dollars and its use. `run_usd` is the limit of one run; without it, the run's own limit
     applies, or a tenth of `max_usd` if it has none.
     """
 

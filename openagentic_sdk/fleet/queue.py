@@ -191,7 +191,7 @@ class Queue:
     # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Claim the next run that is due or lost, or the run `run_id`; return it, or None if there is none to claim now."""
+        """Claim the next run that is due or lost, or the run `run_id`; return it, or None."""
         one, takes_turns = run_id is not None, self.limits.are_any
         usable = self.tables.is_usable
         look, take = _claiming(

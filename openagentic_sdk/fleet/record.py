@@ -91,7 +91,7 @@ class FleetRun:
 
     @property
     def listener(self) -> tuple[str, str] | None:
-        """The session of the workflow to notify when this run is over, and the event to deliver; None if there is none."""
+        """The session of the workflow to notify when this run is over, and the event to deliver, or None."""
         pair = loads_json(self.body).get("told")
         return None if pair is None else (str(pair[0]), str(pair[1]))
 

@@ -187,7 +187,7 @@ class Worker:
 
 
 async def _claim(queue: Queue, who: Claimer, run_id: int | None = None) -> FleetRun | None:
-    """Claim a run; None if there is none. On cancellation, first hand back a run that the database has granted meanwhile."""
+    """Claim a run; return it, or None. On cancellation, first hand back a run that the database has granted meanwhile."""
     claiming: asyncio.Future[FleetRun | None]
     claiming, cancelled = await settled(off_loop(True, partial(queue.claim, who, run_id=run_id)))
     if cancelled is None:

@@ -101,7 +101,7 @@ class KeptCheckout:
 def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
     """The workspace that `NAME` or `NAME@REF` means for this agent.
 
-    If `text` is None, it is the agent's workspace `default`, or None if the agent has no such workspace.
+    Without `text`, it is the agent's workspace `default`, or None if the agent has no such workspace.
 
     Raises `OptionsError` for a name that is not in the registry, and for an invalid ref.
     """

@@ -34,7 +34,7 @@ class AgentRuntime:
     `project_dir` is empty if there is no project. `cost` returns the price of one call's usage, or None if it is unknown.
     `parts` are the openers of a run's features, in the order in which the loop calls them; `folds` are their folds over the
     log, in addition to the kernel's view. `session_dir` returns a session's folder, or None if the store has none. `seal`
-    marks the events that this installation wrote; if it is None, `open_run` uses the installation's own key.
+    marks the events that this installation wrote; without it, `open_run` uses the installation's own key.
     """
 
     provider: Provider

@@ -209,7 +209,7 @@ class ServerTools(Part):
         return self._served_before[1]
 
     def _last_recorded(self, name: str) -> McpServerChanged | None:
-        """The last recorded event of a server without its envelope, to compare states; None if there is none."""
+        """The last recorded event of a server without its envelope, to compare states, or None."""
         events = (e for e in reversed(self.run.view.events) if isinstance(e, McpServerChanged) and e.name == name)
         last = next(events, None)
         bare: dict[str, Any] = {"seq": None, "ts": None, "mac": None, "parent_tool_use_id": None, "agent_name": None}

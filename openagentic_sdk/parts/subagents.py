@@ -269,7 +269,7 @@ class SubagentRuns(Part, Subagents):
             return await opened()
 
     async def _find_empty(self, tool_use_id: str) -> str | None:
-        """Find the empty session that an earlier attempt of this call created; None if there is none.
+        """Find the empty session that an earlier attempt of this call created, or None.
 
         The process died before the parent's log named that session.
         """

@@ -102,7 +102,7 @@ class Workspace:
 
 def repository_of(folder: str) -> str | None:
     """The folder whose configuration git reads here: the nearest with a `.git` or, as in a bare repository, with `objects`;
-    None if there is none.
+    None if no such folder exists.
     """
     while not os.path.lexists(f"{folder}/.git") and not os.path.isdir(f"{folder}/objects"):
         if folder == "/":

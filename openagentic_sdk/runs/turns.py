@@ -166,7 +166,7 @@ class Turns:
 
 
 def first_allowed(waiting: Iterable[Said], *, is_asking: bool) -> Said | None:
-    """The first prompt that may begin a turn; None if there is none.
+    """The first prompt that may begin a turn, or None.
 
     While a question is open, only a prompt by a sender who may answer it can begin one.
     """

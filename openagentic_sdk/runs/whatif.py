@@ -200,7 +200,7 @@ class _AnsweredTool(Tool):
 
 
 class _AnsweredServers:
-    """The servers of a what-if and their recorded tools. If `servers` is None, they may not run, and none is started."""
+    """The servers of a what-if and their recorded tools. Without `servers`, they may not run, and none is started."""
 
     def __init__(self, servers: ToolServers | None, recorded: Sequence[BareTool], answering: _Answering) -> None:
         self._servers = servers

@@ -375,7 +375,7 @@ class AsgiExchange:
     async def finish(self) -> None:
         """Check, after the application has returned, that its response is complete; do not read the rest of the body.
 
-        Raises `ConnectionResetError` for an incomplete response, and `RuntimeError` if there is none.
+        Raises `ConnectionResetError` for an incomplete response, and `RuntimeError` without one.
         """
         if not self._is_answered:
             # A response abandoned because its client did not read: the missing end shows that it is incomplete.

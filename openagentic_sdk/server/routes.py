@@ -58,7 +58,7 @@ RouteHandler = Callable[[HttpCall, Office], Awaitable[None]]
 async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """Start a run in the session, or in a new one if `session_id` is None."""
+    """Start a run in the session `session_id`, or in a new session."""
     fields = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
     started = await office.desk.start(
         who, fields.get("agent"), fields.get("prompt"), session_id=session_id, key=key, wishes=fields.get("options")

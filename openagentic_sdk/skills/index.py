@@ -119,7 +119,7 @@ class IndexResult:
 
 
 def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
-    """Find the skill with this declared name, else folder name, else qualified id; return None if there is none.
+    """Find the skill with this declared name, else folder name, else qualified id; return it, or None.
 
     Only qualified ids are also looked up among the `hidden` skills, which are shadowed.
     """

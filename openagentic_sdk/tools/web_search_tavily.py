@@ -32,7 +32,7 @@ class WebSearchTool(FetchingTool):
     """A tool that searches the web: it returns `{"query", "results": [{"title", "url", "content", "source"}]}`.
 
     All values are strings; there are at most `max_results`. `transport(url, headers, payload)` returns the service's answer
-    as a dict. If `api_key` is None, the variable `TAVILY_API_KEY` is read at each call.
+    as a dict. Without `api_key`, the variable `TAVILY_API_KEY` is read at each call.
     """
 
     name = "WebSearch"

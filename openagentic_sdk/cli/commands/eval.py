@@ -134,7 +134,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _unfinished(store: SessionStore, name: str, suite: str) -> str:
     """Find the id of the eval to continue: the one that `name` refers to, or for `newest` the newest interrupted one of the
-    suite. Raises `OptionsError` if there is none.
+    suite. Raises `OptionsError` if none exists.
     """
     if name != NEWEST:
         return find_session(store, name)

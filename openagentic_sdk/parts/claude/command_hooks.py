@@ -340,7 +340,7 @@ def with_command_hooks(
     """The engine with the hooks of trusted settings after its own, and a finding for each that cannot run as written.
 
     A matcher that is not a valid regular expression matches every tool, so that a hook meant to block is not lost. `fits`
-    evaluates the conditions of hooks; if it is None, every call matches.
+    evaluates the conditions of hooks; without it, every call matches.
     """
     matchers_by_point: dict[str, list[HookMatcher]] = {}
     problems: list[Diagnostic] = []

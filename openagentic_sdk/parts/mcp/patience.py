@@ -67,7 +67,7 @@ class PendingRequest(Generic[T]):
             self._asked_at, self._heard_at = None, now
 
     def give_up(self, failure: BaseException | None = None) -> None:
-        """Wake the waiting task so that it raises `failure`, or a timeout if `failure` is None."""
+        """Wake the waiting task so that it raises `failure`, or a timeout without `failure`."""
         if not self.is_late:
             self.is_late, self.failure = True, failure
             self._task.cancel()

@@ -67,7 +67,7 @@ class RemoteTool(Tool):
         """Continue a call that was parked because the server's question had to wait for a person; None for any other call.
 
         A modern server keeps no state between requests and has specified what to send again. A legacy one has forgotten the
-        call: it is repeated from its start, since the person who answered wanted it to continue. If `pin` is None, a tool
+        call: it is repeated from its start, since the person who answered wanted it to continue. If `pin` is not set, a tool
         whose definition has changed since is not called, because nobody has agreed to the new one.
         """
         events = ctx.services.get(SessionLog).events()

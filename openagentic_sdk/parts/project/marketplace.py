@@ -151,7 +151,7 @@ def _both(own: Any, more: Any) -> Any:
 def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
     """Read a JSON file that is really inside `boundary`. If it cannot be read, add a finding and return None.
 
-    If `problems` is None, raise `OptionsError` instead.
+    Without `problems`, raise `OptionsError` instead.
     """
     try:
         text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)

@@ -322,7 +322,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

@@ -377,7 +377,7 @@ class _Body(ast.NodeVisitor):
         return _MADE_BY.get(f"{base}.{attr}", f"{base}.{attr}") if attr == "parent" else f"{base}.{attr}"
 
     def _member(self, owner: _Local, name: str, depth: int) -> _Local | None:
-        """A method of a class of this file, or of its bases in this file; None if there is none."""
+        """A method of a class of this file, or of its bases in this file, or None."""
         if not isinstance(owner.node, ast.ClassDef) or depth > 20:
             return None
         for node in _definitions(owner.node.body):

@@ -201,9 +201,7 @@ def _folders(
 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
-    """The first path within a command's reach that a deny or ask rule covers, or at which the search was cut off; None if
-    there is none.
-    """
+    """The first path in a command's reach that a deny or ask rule covers, or at which the search was cut off, or None."""
     bases, workspace = subject.workspace.bases, subject.workspace
     for text, write, cwd in reach.words:
         names = workspace.expand(text, cwd) if IS_GLOB.search(text) else (text,)
@@ -253,7 +251,7 @@ def leads_out(subject: Subject, names: Sequence[str]) -> bool:
 def unsafe_entry(
     subject: Subject, folder: str, written: str, opened: str, plain: re.Pattern[str] | None, most: int
 ) -> str | None:
-    """The first unsafe entry below a folder, as a path that begins with `written`; None if there is none.
+    """The first unsafe entry below a folder, as a path that begins with `written`, or None.
 
     An entry is unsafe if its name matches the wildcard `opened` and it leads outside the workspace or to a folder that is
     not searched, if its path does not match `plain`, or if the walk stops at it because there are more than `most`.

@@ -127,7 +127,7 @@ TABLE: tuple[AcceptanceRule, ...] = tuple(
 class VendorRules:
     """The limits of one vendor, by rule name; None means no limit, except for `root`.
 
-    If `root` is None, the root must not have unions, conditions, references and lists of values.
+    Without `root`, the root must not have unions, conditions, references and lists of values.
     """
 
     names: int = 64

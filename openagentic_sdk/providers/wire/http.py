@@ -354,7 +354,7 @@ class _Pool:
         self.idle_connections: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
-        """Remove and return a connection that appears to be alive, or None if there is none."""
+        """Remove and return a connection that appears to be alive, or None."""
         while True:
             with self._lock:
                 waiting = self.idle_connections.get(target)

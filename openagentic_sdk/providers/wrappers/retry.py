@@ -190,7 +190,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _reset_s(text: str, now: float) -> float | None:
-    """The seconds until a limit is reset; None if the text is none of these forms.
+    """The seconds until a limit is reset; None for a text in another form.
 
     `text` is a duration (`11.35s`, `20m52.666s`, `12ms`), seconds, epoch seconds or milliseconds, or a date.
     """

@@ -56,7 +56,7 @@ def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
 def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
     """The compaction or clearing that removed what this run's last prompt asks for.
 
-    None if there is none, or if a text after that prompt contains the removed words again.
+    None without one, or if a text after that prompt contains the removed words again.
     """
     prompt = next((e for e in run.of(UserMessage) if e.origin == "user"), None)
     if prompt is None:

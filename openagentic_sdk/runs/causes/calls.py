@@ -109,7 +109,7 @@ def child_cause(run: JudgedRun, started: SubagentStarted) -> CauseInRun | None:
 
 
 def subagent(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The newest subagent inside which something went wrong, even if it returned an answer; None if there is none.
+    """The newest subagent inside which something went wrong, even if it returned an answer, or None.
 
     Only the last subagent of each name is examined.
     """

@@ -66,7 +66,7 @@ def stopped(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The open question that a run waits for; if there is none, its last answer or whatever its workflow waits for."""
+    """The open question that a run waits for; without one, its last answer or whatever its workflow waits for."""
     answers = [e for e in run.log if isinstance(e, UserAnswer)]
     answered_ids = {answer.question_id for answer in answers}
     open_ones = [e for e in run.log if isinstance(e, UserQuestion) and e.question_id not in answered_ids]

@@ -71,7 +71,7 @@ def loop(run: JudgedRun, result: Result, least: int = _MIN_REPEATS, *, with_resu
 
 
 def given_up(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """A loop, over several requests, that the model ended with an answer instead of a new attempt; None if there is none."""
+    """A loop, over several requests, that the model ended with an answer instead of a new attempt, or None."""
     repeated = loop(run, result, _MIN_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
     if repeated is None:
         return None

@@ -130,7 +130,7 @@ class EditorView:
         return updates + self._beside(event)
 
     def call_of(self, tool_use_id: str | None) -> ShownCall | None:
-        """The call with this id in the log, the newest if several agents used the id; None if there is none."""
+        """The call with this id in the log, the newest if several agents used the id, or None."""
         return self._newest.get(tool_use_id or "")
 
     # --- messages and notices ----------------------------------------------------------------------------------------

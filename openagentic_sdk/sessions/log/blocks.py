@@ -67,7 +67,7 @@ def offset_of(disk: Disk, fd: int, seq: int) -> int:
 
 
 def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
-    """The highest `dur` of the complete lines from `offset` on, ignoring damaged ones; 0 if there is none."""
+    """The highest `dur` of the complete lines from `offset` on, ignoring damaged ones; 0 without any."""
     blocks = (block for block in line_blocks(disk, fd, offset) if block.endswith(b"\n"))
     envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
     return max((envelope.dur for envelope in envelopes if envelope), default=0)

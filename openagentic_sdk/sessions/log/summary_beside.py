@@ -32,7 +32,7 @@ class SummaryBeside:
         self._folder = folder
 
     def kept(self) -> KeptSummary | None:
-        """Return the stored summary; None if there is none of this session."""
+        """Return the stored summary; None if the file is missing or another session's."""
         # Its writer may be updating it during the read, which only takes a moment.
         looks = (self._ours(read_cache(path_in(self._folder, SUMMARY_NAME))) for _ in range(LOOKS))
         return next((summary for summary in looks if summary), None)

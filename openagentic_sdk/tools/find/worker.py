@@ -32,7 +32,7 @@ def batch_bytes(path: str) -> int:
 def find_interpreter() -> str:
     """Find the Python with which to run the worker; in a program that embeds Python, `sys.executable` is that program.
 
-    Raises `ToolError` if there is none.
+    Raises `ToolError` if none exists.
     """
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):

@@ -80,9 +80,7 @@ def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[st
 
 
 def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
-    """Find a program for this library to start, in the usual folders or else on PATH, but never in the workspace; None if
-    there is none.
-    """
+    """Find a program for this library to start, in the usual folders, else on PATH, never in the workspace."""
     roots = _resolved(workspace)
     for folder in (*USUAL_FOLDERS, *os.environ.get("PATH", "").split(os.pathsep)):
         path = os.path.join(folder, name)

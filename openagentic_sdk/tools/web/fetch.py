@@ -58,7 +58,7 @@ class FetchSignal(threading.Event):
         self._shut()
 
     def watch(self, connected: socket.socket | None) -> None:
-        """Register the socket currently in use, None if there is none; shut it down if the fetch was stopped already."""
+        """Register the socket currently in use, or None; shut it down if the fetch was stopped already."""
         self._socket = connected
         if self.is_set():
             self._shut()

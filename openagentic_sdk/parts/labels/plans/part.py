@@ -242,7 +242,7 @@ class _RunningPlan:
         }
 
     async def _result(self, tool: str, input: Mapping[str, Any], labels: Mapping[str, Any]) -> ToolResult:
-        """Return the call's result from an earlier attempt at this plan; if there is none, make the call.
+        """Return the call's result from an earlier attempt at this plan; without one, make the call.
 
         Raises `ToolError` if the earlier attempt made a different call here.
         """

@@ -110,7 +110,7 @@ class Consents:
             projects[entry.root] = {**(decisions if isinstance(decisions, dict) else {}), entry.name: record}
 
     def forget(self, root: str, name: str) -> bool:
-        """Delete a decision; return False if there is none. Raises `StorageError`."""
+        """Delete a decision; return False if none exists. Raises `StorageError`."""
         with self._file.changing() as projects:
             decisions = projects.get(root)
             is_known = isinstance(decisions, dict) and decisions.pop(name, None) is not None

@@ -25,7 +25,7 @@ _MAX_SAID_CHARS = 300
 
 @frozen
 class OAuthClient:
-    """Our client at an authorization server, public if `secret` is None. `method` is how the secret is sent.
+    """Our client at an authorization server, public without `secret`. `method` is how the secret is sent.
 
     `is_registered` means that the server created it for us, for `redirect_uri`, and may delete it.
     """

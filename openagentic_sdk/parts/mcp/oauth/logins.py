@@ -47,13 +47,13 @@ class Logins:
         self._own: dict[str, Any] = {}
 
     def current(self) -> Login | None:
-        """Read the latest login; None if there is none. Raises `StorageError`."""
+        """Return the latest login, or None. Raises `StorageError`."""
         data = self._read()
         issuer = data.get("issuer")
         return self.at(issuer) if isinstance(issuer, str) else None
 
     def at(self, issuer: str) -> Login | None:
-        """Read the login at one issuer; None if there is none that can be used. Raises `StorageError`."""
+        """Return the login at one issuer; None without a usable one. Raises `StorageError`."""
         entry = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
         if not entry:
             return None

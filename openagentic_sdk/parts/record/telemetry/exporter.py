@@ -87,7 +87,7 @@ class Health:
             self.has_complained, self.complaint = True, on_one_line(complaint, _MAX_COMPLAINT_CHARS)
 
     def take_complaint(self) -> str | None:
-        """Remove and return the pending notice; None if there is none."""
+        """Remove and return the pending notice, or None."""
         complaint, self.complaint = self.complaint, None
         return complaint
 

@@ -72,7 +72,7 @@ def definition_at(events: Iterable[Event], tool: str, seq: int | None) -> str | 
 
 
 def _before(listed: Sequence[tuple[int, str]], seq: int | None) -> list[tuple[int, str]]:
-    """The newest definition listed before the event `seq` (None: the newest of all), in a list; empty if there is none."""
+    """The newest definition listed before the event `seq` (None: the newest of all), in a list; empty without one."""
     return [each for each in listed if seq is None or each[0] < seq][-1:]
 
 
