@@ -84,6 +84,7 @@ TOOL_SETS: Mapping[str, Sequence[str]] = {
     "shell": ("Bash", "BashOutput", "KillBash"),
     "web": ("WebFetch", "WebSearch"),
 }
+_BUILT_IN = frozenset(name for names in TOOL_SETS.values() for name in names)
 Instruction = str | Callable[[ToolContext[DepsT]], str | Awaitable[str]]
 Validator = Callable[[ToolContext[DepsT], OutputT], OutputT | Awaitable[OutputT]]
 Guardrail = Callable[[ToolContext[DepsT], OutputT], str | Awaitable[str | None] | None]
@@ -370,8 +371,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         }
         tools = [*self._own_tools, *(HandoffTool(name, agent.description) for name, agent in after.items())]
         # Passing a function as a tool allows it; built-in tools need the rules of the gate.
-        built_in = {name for names in TOOL_SETS.values() for name in names}
-        granted = [each.name for each in tools if each.name not in built_in]
+        granted = [each.name for each in tools if each.name not in _BUILT_IN]
         granted += [name for definition in definitions.values() for name in definition.options.allowed_tools]
         gate = base.permission_gate
         if self.needs_approval:

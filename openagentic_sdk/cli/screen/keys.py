@@ -149,15 +149,13 @@ class Keyboard:
             take(raw, _KEYS_ON)
             self._on_key(Key("go-on"))
 
-        def resized() -> None:
-            self._on_key(Key("resize"))
-
         with restored_at_death(restore):
             take(raw, _KEYS_ON)
             self._terminal = terminal
             loop.add_reader(terminal, self._read, loop, terminal)
-            for number, act in ((signal.SIGTSTP, stop), (signal.SIGCONT, go_on), (signal.SIGWINCH, resized)):
+            for number, act in ((signal.SIGTSTP, stop), (signal.SIGCONT, go_on)):
                 loop.add_signal_handler(number, act)
+            loop.add_signal_handler(signal.SIGWINCH, self._on_key, Key("resize"))
             try:
                 yield
             finally:
