@@ -9,7 +9,7 @@ from typing import Any
 from openagentic_sdk.errors import InvalidEventError, ToolInputError
 from openagentic_sdk.kernel.tool import ToolOutput
 from openagentic_sdk.parts.mcp.content import read_long_result
-from openagentic_sdk.parts.mcp.definitions import read_definitions, read_schema, shown_name, tool_digest
+from openagentic_sdk.parts.mcp.definitions import clean_text, read_definitions, read_schema, shown_name, tool_digest
 from openagentic_sdk.parts.mcp.http_headers import encode_header_value, param_headers
 from openagentic_sdk.parts.mcp.protocol import LONG_BYTES, read_long_message, read_message
 from openagentic_sdk.parts.mcp.server_config import McpServer
@@ -139,6 +139,15 @@ class Schemas(unittest.TestCase):
         self.assertEqual(
             read_schema({"properties": {"a": {"type": None}, "b": {"type": "String"}}})["properties"]["a"], {}
         )
+
+    def test_the_note_on_a_cut_text_counts_all_that_is_omitted(self) -> None:
+        for text, shown in (
+            ("x" * 10, "x" * 10),
+            ("x" * 11, f"{'x' * 10} ... (1 more characters are omitted)"),
+            ("x" * 1_000_000, f"{'x' * 10} ... (999990 more characters are omitted)"),
+            ("\u202e" * 30 + "x" * 10, "x" * 10),
+        ):
+            self.assertEqual(clean_text(text, 10), shown)
 
     def test_a_server_with_very_much_to_read_costs_its_last_tools(self) -> None:
         schema = {"properties": {"a": {"const": "x" * 60_000}}}

@@ -155,11 +155,12 @@ def _plain_name(server: str, tool: str) -> str:
 
 def clean_text(text: str, max_chars: int) -> str:
     """An untrusted text without invisible characters; if longer than `max_chars`, it is cut there and a note is added."""
-    # Four times as many characters are examined, because removed invisible ones do not count.
-    text = without_hidden(text[: max_chars * 4]).strip()
-    if len(text) <= max_chars:
-        return text
-    return f"{text[:max_chars].rstrip()} ... ({len(text) - max_chars} more characters are omitted)"
+    # Only four times as many characters are examined, so that any text is cheap; removed invisible ones do not count.
+    beginning = without_hidden(text[: max_chars * 4]).strip()
+    omitted = len(beginning[max_chars:]) + len(text[max_chars * 4 :])
+    if not omitted:
+        return beginning
+    return f"{beginning[:max_chars].rstrip()} ... ({omitted} more characters are omitted)"
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
