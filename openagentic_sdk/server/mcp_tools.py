@@ -122,8 +122,12 @@ class ParkedQuestion:
     def row(self) -> dict[str, Any]:
         """The question as JSON; `kind` is `question` if `answer_question` accepts it, else `person` or `permission`."""
         kind = self.question.kind if self.question.kind != "question" or self.is_for_models else "person"
-        choices = [_cut(choice, 200) for choice in self.choices()]
+        choices = [_shown_choice(choice) for choice in self.choices()]
         return {"question_id": self.id, "kind": kind, "prompt": _cut(self.question.prompt), "choices": choices}
+
+    def meant(self, answer: str) -> str:
+        """The choice that an answer repeats as `row` shows it, which may be cut; otherwise the answer itself."""
+        return next((choice for choice in self.choices() if _shown_choice(choice) == answer.strip()), answer)
 
 
 class RunTools:
@@ -243,7 +247,7 @@ class RunTools:
         if not question.is_for_models:
             raise ToolInputError("only a person may answer this, not a model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
-        await self._desk.answer_all(caller.who, session_id, {question.id: arguments["answer"]})
+        await self._desk.answer_all(caller.who, session_id, {question.id: question.meant(arguments["answer"])})
         return session_id, after_seq, True
 
     async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
@@ -409,6 +413,10 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
 
 
+def _shown_choice(choice: str) -> str:
+    return _cut(choice, 200)
+
+
 def _run_result(
     session_id: str, state: _RunStanding, question: ParkedQuestion | None, store: SessionStore
 ) -> dict[str, Any]:
@@ -454,7 +462,8 @@ def _read_answer(response: Any, question: ParkedQuestion) -> str | None:
     content = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(content, Mapping):
         return None
-    answer = next((text.strip() for text in (content.get("other"), content.get("answer")) if isinstance(text, str)), "")
+    texts = [text.strip() for text in (content.get("other"), content.get("answer")) if isinstance(text, str)]
+    answer = next(filter(None, texts), "")
     if question.question.kind == "permission" and answer not in question.choices():
         return None
     return answer[:20_000] or None

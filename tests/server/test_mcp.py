@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from openagentic_sdk import tool
 from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.errors import RpcError
+from openagentic_sdk.events import UserAnswer
 from openagentic_sdk.parts.mcp.protocol import LEGACY, MODERN
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.desk import Desk
@@ -219,6 +220,30 @@ class ToolsTest(FaceCase):
         done = await self.call("answer_question", **known, answer="lemon")
         self.assertTrue(self.text(done).startswith("Thanks."))
         self.assertTrue((await self.call("answer_question", **known, answer="lemon"))["isError"])
+
+    async def test_a_choice_that_is_shown_cut_is_answered_as_shown(self) -> None:
+        long = "lemon " * 50 + "!"
+        question = {"question": "Which?", "choices": ["milk", long]}
+        turns = [{"tool_calls": [{"name": "AskUserQuestion", "arguments": question}]}, "Thanks."]
+        self.desk = Desk(agents(asks=options(turns)), MemorySessionStore())
+        self.face = Face(self.desk, wait_s=120)
+        data = (await self.call("run_agent", prompt="Go."))["structuredContent"]
+        known = {"session_id": data["session_id"], "question_id": data["question"]["question_id"]}
+        await self.call("answer_question", **known, answer=data["question"]["choices"][1])
+        answers = [e.answer for e in self.desk.store.read_events(data["session_id"]) if isinstance(e, UserAnswer)]
+        self.assertEqual(answers, [long.strip()])
+
+    async def test_a_form_with_an_empty_field_for_own_words_answers_with_its_choice(self) -> None:
+        params = {"name": "run_agent", "arguments": {"prompt": "Go.", "agent": "chooses"}, "_meta": FORMS}
+        question = {"question": "Which?", "choices": ["milk", "lemon"]}
+        turns = [{"tool_calls": [{"name": "AskUserQuestion", "arguments": question}]}, "Thanks."]
+        self.desk = Desk(agents(chooses=options(turns)), MemorySessionStore())
+        self.face = Face(self.desk, wait_s=120)
+        client = McpCaller(Principal())
+        ((key, _),) = (await self.face.answer("tools/call", params, client))["inputRequests"].items()
+        filled = {key: {"action": "accept", "content": {"answer": "lemon", "other": ""}}}
+        done = await self.face.answer("tools/call", {**params, "inputResponses": filled}, client)
+        self.assertEqual(done["structuredContent"]["status"], "done")
 
     async def test_questions_of_other_tools_are_for_a_person(self) -> None:
         class Launch(Tool):
