@@ -83,6 +83,8 @@ def pick_choices(
     # all.
     by_text |= {_folded(choice): choice for choice in reversed(choices)}
     by_text |= {choice: choice for choice in choices}
+    if answer_text.strip() in by_text:
+        return [by_text[answer_text.strip()]]  # also one that consists of commas
     parts = [part.strip() for part in answer_text.split(",") if part.strip()]
     picked: dict[str, None] = {}
     while parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unittest
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from openagentic_sdk.events import (
     UserQuestion,
 )
 from openagentic_sdk.parts.mcp.questions import elicit
+from openagentic_sdk.sessions.answers import check_answer
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider
@@ -130,6 +132,34 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                         self.assertIn(refused[said], asked[1])
                     else:
                         self.assertEqual(json.dumps(answer["content"]), json.dumps({"it": value}))
+
+    async def test_whatever_choice_is_shown_can_be_picked_and_names_its_own_value(self) -> None:
+        long = ["x" * 300 + "a", "x" * 300 + "b"]
+        odd = ["3", "2", "1", "cancel", "decline", "", ",", "a \u202eb", "Green, loose", "Green", *long]
+        kinds: list[dict[str, Any]] = [
+            {"enum": odd},
+            {"oneOf": [{"const": f"value {at}", "title": title} for at, title in enumerate(odd)]},
+            {"enum": [f"value {at}" for at in range(len(odd))], "enumNames": odd},
+        ]
+        for kind in kinds:
+            values = kind["enum"] if "enum" in kind else [each["const"] for each in kind["oneOf"]]
+            for several in (False, True):
+                schema = {"type": "array", "items": kind} if several else {"type": "string", **kind}
+                params = {"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}}
+                places = [*([at] for at in range(len(odd))), *([[8, 10], [11, 0, 6]] if several else [])]
+                for picked in places:
+
+                    async def person(
+                        text: str, choices: tuple[str, ...], details: Mapping[str, Any], picked: list[int] = picked
+                    ) -> str:
+                        self.assertEqual(len(set(choices)), len(odd) + 1)
+                        question = UserQuestion("q", text, choices, details=details)
+                        return check_answer(question, ", ".join(choices[place] for place in picked))
+
+                    with self.subTest(kind=list(kind), several=several, picked=picked):
+                        meant = [values[place] for place in picked]
+                        content = {"it": meant if several else meant[0]}
+                        self.assertEqual(await elicit("x", params, person), {"action": "accept", "content": content})
 
     async def test_no_text_of_a_form_reaches_a_terminal_as_it_came(self) -> None:
         asked: list[str] = []

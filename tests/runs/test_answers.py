@@ -83,6 +83,7 @@ class Rule(unittest.TestCase):
         self.assertEqual(pick_choices("2, 1", ("a", "b"), several=True, numbered=True), ["b", "a"])
         self.assertEqual(pick_choices("2", ("2", "1"), numbered=True), ["2"], "a choice before a number")
         self.assertEqual(pick_choices("A", ("a", "A")), ["A"])
+        self.assertEqual(pick_choices(" , ", (";", ",")), [","])
 
 
 class Doors(unittest.IsolatedAsyncioTestCase):

@@ -19,7 +19,7 @@ from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.patterns import regex
 from ...ground.schemas import validate
 from ...ground.text import without_hidden
-from ...sessions.answers import HIDDEN_ANSWER
+from ...sessions.answers import HIDDEN_ANSWER, pick_choices
 from .definitions import clean_text
 
 # Asks a person a question: (text, choices, details for an interface or a later run).
@@ -127,13 +127,20 @@ class _Field:
         listed = [value for value in as_list(choice_schema.get("enum")) if isinstance(value, str)]
         titles = [title for title in as_list(choice_schema.get("enumNames")) if isinstance(title, str)]
         self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
+        self._labels: list[str] = []
+        taken = {"", "decline", "cancel"}
+        for number, (value, title) in enumerate(self._choices, 1):
+            label = clean_text(title or value, 200)
+            # A label that is empty, repeated or a word for refusing could not be picked.
+            label = f"{label} ({number})".strip() if label.strip(" ,").casefold() in taken else label
+            taken.add(label.strip(" ,").casefold())
+            self._labels.append(label)
 
     def choices(self) -> tuple[str, ...]:
         """The choices as shown to a person, with `decline`; empty for a field that accepts any text or number."""
         if self.schema.get("type") == "boolean":
             return ("yes", "no", "decline")
-        labels = tuple(clean_text(title or value, 200) for value, title in self._choices)
-        return (*labels, "decline") if labels else ()
+        return (*self._labels, "decline") if self._labels else ()
 
     def details(self) -> dict[str, Any]:
         """Whether the field accepts several answers, and whether it may be empty; see `sessions.answers`."""
@@ -186,18 +193,14 @@ class _Field:
     def read(self, reply: str) -> Any:
         """Convert the answer to the field's value. Raises ValueError with the problem."""
         kind = self.schema.get("type")
-        if self._is_list:
-            return self._read_several(reply)
-        if self._choices:
-            return self._pick(reply)
+        if self._is_list or self._choices:
+            picked = self._pick(reply)
+            return picked if self._is_list else picked[0]
         if kind == "boolean":
             if reply.lower() not in (*_YES, *_NO):
                 raise ValueError("answer yes or no")
             return reply.lower() in _YES
         return self._read_number(reply) if kind in ("integer", "number") else self._read_text(reply)
-
-    def _read_several(self, reply: str) -> list[str]:
-        return [self._pick(part.strip()) for part in reply.split(",") if part.strip()]
 
     def _read_number(self, reply: str) -> int | float:
         value = float(reply)  # its ValueError is written for people
@@ -216,11 +219,19 @@ class _Field:
             raise ValueError(f"it is not a valid {self.schema['format']}")
         return reply
 
-    def _pick(self, reply: str) -> str:
-        for number, (value, title) in enumerate(self._choices, 1):
-            if reply.casefold() in (value.casefold(), title.casefold(), str(number)):
-                return value
-        raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
+    def _pick(self, reply: str) -> list[str]:
+        """The values of the choices that an answer names by label, title, value or, failing those, number."""
+        values = [value for value, _ in self._choices]
+        titles = [title for _, title in self._choices]
+        numbers = [str(number) for number in range(1, len(values) + 1)]
+        named: dict[str, str] = {}
+        for names in (self._labels, titles, values, numbers):
+            for name, value in zip(names, values, strict=True):
+                named.setdefault(name, value)
+        picked = pick_choices(reply, list(named), several=self._is_list)
+        if not picked and (reply or not self._is_list):
+            raise ValueError(f"choose one of {', '.join(self._labels)}")
+        return list(dict.fromkeys(named[name] for name in picked))
 
 
 _FORMATS = {
