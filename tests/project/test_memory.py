@@ -8,6 +8,7 @@ from typing import Any
 
 from openagentic_sdk.parts.project.claude import claude_folders, find_project_root
 from openagentic_sdk.parts.project.memory import ProjectMemory, import_targets, read_memory, without_comments
+from openagentic_sdk.parts.project.settings import read_settings
 from tests.skills.support import ProjectTestCase
 
 
@@ -110,6 +111,41 @@ class ImportTest(MemoryTestCase):
         memory = self.read()
         self.assertEqual(self.names(memory), ["CLAUDE.md", "1.md", "2.md", "3.md", "4.md"])
         self.assertIn("5.md", memory.diagnostics[0].path)
+
+    def test_excluded_files_are_not_read_whatever_names_them_except_as_managed_memory(self) -> None:
+        self.write(
+            {
+                "managed/CLAUDE.md": "m", "home/.claude/CLAUDE.md": "u @notes.md", "home/.claude/notes.md": "n",
+                "home/.claude/rules/r.md": "ur", "CLAUDE.md": "p @../outside/x/SKILL.md", "CLAUDE.local.md": "l",
+                ".claude/rules/a.md": "a",
+            }
+        )  # fmt: skip
+        managed, user, project = "managed/CLAUDE.md", "home/.claude/CLAUDE.md", "CLAUDE.md"
+        notes, user_rule, outside = "home/.claude/notes.md", "home/.claude/rules/r.md", "../outside/x/SKILL.md"
+        own = [".claude/rules/a.md", "CLAUDE.local.md"]
+        for exclude, expected in (
+            ({"excludes": ["**"]}, [managed]),
+            ({"excludes": ["**/home/.claude/CLAUDE.md"]}, [managed, user_rule, project, outside, *own]),
+            ({"excludes": ["**/notes.md", "**/outside/**"]}, [managed, user, user_rule, project, *own]),
+            ({"own_excludes": ["**"]}, [managed, user, notes, user_rule]),
+            ({"own_excludes": ["**/SKILL.md"]}, [managed, user, notes, user_rule, project, *own]),
+        ):
+            with self.subTest(exclude):
+                sources = ("user", "project", "local")
+                memory = self.read(sources=sources, allow_outside_imports=True, **exclude)
+                self.assertEqual(self.names(memory), expected)
+
+    def test_an_untrusted_project_excludes_no_memory_but_its_own(self) -> None:
+        self.write(
+            {
+                ".claude/settings.json": '{"claudeMdExcludes": ["/a"]}',
+                "home/.claude/settings.json": '{"claudeMdExcludes": ["/b"]}',
+            }
+        )
+        folders = claude_folders(self.project, setting_sources=("user", "project"), home=self.project / "home")
+        for trusted, excludes in ((True, (("/a", "/b"), ())), (False, (("/b",), ("/a",)))):
+            settings = read_settings(folders, trusted=trusted)
+            self.assertEqual((settings.memory_excludes, settings.own_excludes), excludes)
 
     def test_imports_from_outside_of_the_project_need_permission(self) -> None:
         self.write({"CLAUDE.md": "@../outside/x/SKILL.md", "home/.claude/CLAUDE.md": "@../../../outside/x/SKILL.md"})

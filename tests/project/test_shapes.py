@@ -285,7 +285,7 @@ class MemoryTest(RunTestCase):
         self.assertIn("of the variable", prompt)
         self.assertIn("- v: d", prompt)
 
-    def test_files_that_settings_exclude_are_not_read(self) -> None:
+    def test_files_that_settings_exclude_are_not_read_even_of_an_untrusted_project(self) -> None:
         settings = {"claudeMdExcludes": ["**/app/CLAUDE.md", str(self.project / "CLAUDE.md")]}
         self.write(
             {
@@ -295,9 +295,10 @@ class MemoryTest(RunTestCase):
                 ".claude/settings.json": json.dumps(settings),
             }
         )
-        result = self.run_script(call("Read", file_path="app/x"), "Done.")
-        self.assertNotIn("root\n</memory>", self.prompt_of(result))
-        self.assertEqual([e.text for e in result.events if e.type == "user.message" and e.origin == "rule"], [])
+        for trusted in (True, False):
+            result = self.run_script(call("Read", file_path="app/x"), "Done.", trust_project=trusted)
+            self.assertNotIn("root\n</memory>", self.prompt_of(result))
+            self.assertEqual([e.text for e in result.events if e.type == "user.message" and e.origin == "rule"], [])
 
 
 class AgentTest(RunTestCase):

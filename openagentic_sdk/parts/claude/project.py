@@ -398,8 +398,8 @@ class ProjectGuidance:
         if not self._reads_memory:
             return ()
         rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
-        root, folders = self._project.root, self._project.folders
-        nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)
+        root, folders, settings = self._project.root, self._project.folders, self._project.settings
+        nested = read_nested_memory(folders, path, (*settings.memory_excludes, *settings.own_excludes))
         rules += [memory_block(file) for file in nested.files]
         rules += [rule_message(rule) for rule in nested.rules_for(path)]
         skills = [*self._for_some_files, *self._below(path)]

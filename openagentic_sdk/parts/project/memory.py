@@ -74,6 +74,7 @@ def read_memory(
     agents_md: str = "fallback",
     allow_outside_imports: bool = False,
     excludes: Sequence[str] = (),
+    own_excludes: Sequence[str] = (),
 ) -> ProjectMemory:
     """Read the memory of a project and its user.
 
@@ -82,7 +83,7 @@ def read_memory(
     outside the project by its files are omitted unless `allow_outside_imports`. `excludes` are globs of absolute paths that
     are not read; they apply neither to the managed and the user's CLAUDE.md, nor to imports that may lead anywhere.
     """
-    reading = _MemoryReading(allow_outside_imports, tuple(excludes))
+    reading = _MemoryReading(allow_outside_imports, tuple(excludes), tuple(own_excludes))
     if folders.managed_dir is not None:
         reading.add(os.path.join(folders.managed_dir, "CLAUDE.md"), "managed", None)
     if folders.user_dir is not None:
@@ -100,7 +101,10 @@ def read_memory(
 
 
 def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> ProjectMemory:
-    """Read the memory of the folders below the working directory on the path to one file, except those in `folders`."""
+    """Read the memory of the folders below the working directory on the path to one file, except those in `folders`.
+
+    `excludes` are globs of absolute paths that are not read.
+    """
     reading = _MemoryReading(False, tuple(excludes))
     for folder in nested_folders(folders, path):
         reading.add_folder(folder, folders, False)
@@ -127,6 +131,7 @@ class _MemoryReading:
 
     allow_outside: bool
     excludes: tuple[str, ...] = ()
+    own_excludes: tuple[str, ...] = ()
     files: list[MemoryFile] = field(default_factory=list)
     rules: list[MemoryFile] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
@@ -158,7 +163,7 @@ class _MemoryReading:
 
     def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
         """Read one file, then its imports."""
-        text = self.read(path, boundary, hops > 0) if may_exist(path) else None
+        text = self.read(path, scope, boundary, hops > 0) if may_exist(path) else None
         if text is None:
             return
         text = without_comments(without_hidden(text))
@@ -174,7 +179,7 @@ class _MemoryReading:
         """Add the rule files below `root`; those with `paths` apply to files below `folder`."""
         boundary = boundary if scope == "project" else user_boundary(os.path.dirname(root))
         for file in markdown_below(root, scope, boundary, self.problems):
-            text = self.read(file.path, boundary, False)
+            text = self.read(file.path, scope, boundary, False)
             if text is not None:
                 self.add_rule(file, text, folder)
 
@@ -195,9 +200,9 @@ class _MemoryReading:
                 MemoryFile(file.path, file.scope, body, paths=paths, folder=folder)
             )
 
-    def read(self, path: str, boundary: str | None, is_import: bool) -> str | None:
+    def read(self, path: str, scope: str, boundary: str | None, is_import: bool) -> str | None:
         real = os.path.realpath(path)
-        if real in self.seen or (boundary is not None and self.is_excluded(path)):
+        if real in self.seen or self.is_excluded(path, scope):
             return None
         self.seen.add(real)
         if len(self.files) + len(self.rules) >= MAX_MEMORY_FILES:
@@ -211,9 +216,12 @@ class _MemoryReading:
             self.leave_out(path, f"{error}{advice}")
             return None
 
-    def is_excluded(self, path: str) -> bool:
+    def is_excluded(self, path: str, scope: str) -> bool:
+        if scope == "managed":
+            return False
+        globs = (*self.excludes, *(self.own_excludes if scope in ("project", "local") else ()))
         names = {path.lstrip("/"), os.path.realpath(path).lstrip("/")}
-        patterns = [compile_glob(pattern.lstrip("/")) for pattern in self.excludes]
+        patterns = [compile_glob(pattern.lstrip("/")) for pattern in globs]
         return any(fits.fullmatch(name) for fits in patterns if fits for name in names)
 
     def leave_out(self, path: str, reason: str) -> None:

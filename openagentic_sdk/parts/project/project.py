@@ -210,6 +210,7 @@ def read_project(
             agents_md=settings.agents_md or "fallback",
             allow_outside_imports=settings.outside_imports,
             excludes=settings.memory_excludes,
+            own_excludes=settings.own_excludes,
         ),
         commands=commands,
         agents=read_agents(folders, plugins.agents),

@@ -86,7 +86,8 @@ class Settings:
     texts of skills and commands, `text_commands_disabled` disables them permanently (`enableSkillShellExecution`,
     `disableSkillShellExecution`). `hooks_disabled` and `managed_hooks_only` leave only the hooks of managed settings,
     `managed_rules_only` only their rules. `model_names` (`modelNames`) maps a word such as `haiku` to a model. `plugins`
-    and `marketplaces` are `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`.
+    and `marketplaces` are `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`, and
+    `own_excludes` is that of an untrusted project, which only applies to the project's own memory.
     `servers_enabled` and `servers_disabled` are `enabledMcpjsonServers` (with `enableAllProjectMcpServers` as `*`), which
     is only read from the user's own and managed settings, and `disabledMcpjsonServers`. `values` has every other top-level
     key, from the highest file that contains it. `withheld` lists what an untrusted project requested and did not get, one
@@ -117,6 +118,7 @@ class Settings:
     plugins: Mapping[str, bool] = field(default_factory=dict)
     marketplaces: Mapping[str, Any] = field(default_factory=dict)
     memory_excludes: tuple[str, ...] = ()
+    own_excludes: tuple[str, ...] = ()
     servers_enabled: tuple[str, ...] = ()
     servers_disabled: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -498,7 +500,7 @@ _JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
     "labels": lambda high, low: high + low,
     **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
     **dict.fromkeys(
-        ("memory_excludes", "servers_enabled", "servers_disabled"),
+        ("memory_excludes", "own_excludes", "servers_enabled", "servers_disabled"),
         lambda high, low: tuple(dict.fromkeys(high + low)),
     ),
     **dict.fromkeys(("env", "model_names", "plugins", "marketplaces"), lambda high, low: {**low, **high}),
@@ -523,6 +525,8 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
 
 def _without_grants(settings: Settings, file: _File) -> Settings:
     grants = [name for name, value_of in _GRANTS.items() if value_of(settings)]
+    # The user's memory may forbid what the project wants to do.
+    settings = replace(settings, memory_excludes=(), own_excludes=settings.memory_excludes)
     if not grants:
         return settings
     mode = None if settings.default_mode in LOOSE_MODES else settings.default_mode
