@@ -176,6 +176,25 @@ class LoginTest(LoginCase):
         with self.assertRaisesRegex(McpAuthError, "not followed"):
             await self.oauth(Person(self.place)).log_in()
 
+    async def test_tokens_that_could_not_be_stored_replace_the_stored_ones_until_those_change(self) -> None:
+        await self.request(self.oauth(Person(self.place)))
+        oauth = self.oauth()
+        self.assertEqual(await self.request(oauth), 200)
+        (file,) = self.folder.glob("*.json")
+        lock = file.with_name(f".{file.name}.lock")
+        lock.unlink()
+        lock.mkdir()  # the file of logins cannot be changed now
+        for _ in range(3):
+            self.now += 4000
+            self.assertEqual(await self.request(oauth), 200)
+        self.place.accepted = set()  # the stored tokens are not a renewal by another process
+        self.assertEqual(await self.request(oauth, tries=2), 200)
+        self.assertEqual(self.place.paths().count("/token"), 5)
+        lock.rmdir()
+        tokens = await self.oauth(Person(self.place)).log_in()
+        self.assertEqual(await self.request(oauth), 200)
+        self.assertEqual(await oauth.headers(), {"Authorization": f"Bearer {tokens.access}"})
+
     async def test_many_at_once_renew_one_token_once(self) -> None:
         await self.request(self.oauth(Person(self.place)))
         self.now += 4000

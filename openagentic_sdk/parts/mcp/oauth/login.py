@@ -131,6 +131,9 @@ class OAuth:
         self._turn = asyncio.Lock()
         self._login: Login | None = None
         self._is_read = False
+        # The login as last read from storage, and whether storage failed to replace it by `_login`.
+        self._stored: Login | None = None
+        self._is_unstored = False
         # How often the token was sent, and whether it comes from a person's login just now or from a renewal.
         self._uses = 0
         self._is_fresh = self._is_renewed = False
@@ -226,9 +229,12 @@ class OAuth:
                 login = self._logins.current()
             except StorageError as error:
                 raise McpAuthError(str(error)) from error
-            if login is None or self._login is None or login.tokens != self._login.tokens:
-                self._uses, self._is_fresh, self._is_renewed = 0, False, False
-            self._login, self._is_read = login or self._login, True
+            # What is still stored is older than a login that could not be stored; anything else is newer.
+            if not (self._is_unstored and login == self._stored):
+                if login is None or self._login is None or login.tokens != self._login.tokens:
+                    self._uses, self._is_fresh, self._is_renewed = 0, False, False
+                self._login, self._is_unstored = login or self._login, False
+            self._stored, self._is_read = login, True
         return None if self._login is None else self._login.tokens
 
     def _take(self, login: Login, *, is_fresh: bool) -> None:
@@ -236,7 +242,9 @@ class OAuth:
         self._is_fresh, self._is_renewed = is_fresh, not is_fresh
         try:
             self._logins.keep(login)
+            self._is_unstored = False
         except StorageError as error:
+            self._is_unstored = True
             if is_fresh:
                 raise McpAuthError(f"the login cannot be stored: {error}") from error
             # The renewed tokens work in this process; the next process requires a login.
@@ -278,6 +286,8 @@ class OAuth:
         """Delete a client that its issuer no longer accepts, and its tokens."""
         with contextlib.suppress(StorageError):
             self._logins.drop_client(login.issuer)
+        except StorageError:
+            self._is_unstored = True
         self._login = replace(login, client=None, tokens=None)
 
     async def _request_tokens(
