@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import shlex
 import sys
 import unittest
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.assemble import trust_store
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
+from openagentic_sdk.cli.main import main
 from openagentic_sdk.events import PartState, Result, SystemInit, ToolResult, ToolStarted, ToolUse, UserMessage
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.parts.workflows.progress import WorkflowProgress
@@ -24,7 +29,7 @@ WAITING = 3
 MODULE = """
 import asyncio, os, shutil, signal
 from pathlib import Path
-from openagentic_sdk import Agent, Flow, workflow
+from openagentic_sdk import Agent, Flow, OpenAgenticOptions, workflow
 from openagentic_sdk.testing import ScriptedProvider
 
 HERE = Path(__file__).parent
@@ -86,6 +91,13 @@ not_one = 4
 """
 
 
+class Terminal(io.StringIO):
+    """A text that counts as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class WorkflowCommand(CommandCase):
     def setUp(self) -> None:
         super().setUp()
@@ -97,6 +109,12 @@ class WorkflowCommand(CommandCase):
 
     def run_flow(self, name: str, *words: str) -> tuple[int, str, str]:
         return self.command("workflow", "run", f"{self.module}:{name}", *words, "--app-dir", str(self.app))
+
+    def add_own_flows(self, key: Path) -> None:
+        """Add workflows that have a key file of their own."""
+        with (self.app / f"{self.module}.py").open("a") as file:
+            file.write(f"from dataclasses import replace\nown = OpenAgenticOptions(key_file={str(key)!r})\n")
+            file.writelines(f"own_{flow} = replace({flow}, options=own)\n" for flow in ("order", "tidy", "review"))
 
     def shown(self, session: str) -> dict[str, Any]:
         code, out, _ = self.command("workflow", "show", session, "--json")
@@ -217,6 +235,51 @@ class WorkflowCommand(CommandCase):
         self.assertEqual((code, out), (FAILED, ""))
         self.assertIn("workflow 'o' has ended and receives no more events: 'paid' was not stored", err)
         self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)  # its inbox names no call
+
+    def test_a_workflow_with_its_own_key_is_changed_only_with_that_key(self) -> None:
+        key = self.folder / "own.key"
+        self.add_own_flows(key)
+        for flow in ("order", "tidy", "review"):
+            arguments = ("repository=/srv", "most=0") if flow == "review" else ()
+            self.assertEqual(self.run_flow(f"own_{flow}", *arguments, "--session", flow)[0], WAITING)
+        commands = (
+            ("send", "order", "paid", '{"amount": 7}'),
+            ("cancel", "tidy"),
+            ("answer", "review", "yes"),
+        )
+        for words in commands:
+            code, out, err = self.command("workflow", *words)
+            self.assertEqual((code, out), (USAGE, ""))
+            self.assertRegex(err, r"another key.*\$OPENAGENTIC_SDK_KEY")
+        os.environ["OPENAGENTIC_SDK_KEY"] = str(key)
+        for words in commands:
+            self.assertEqual(self.command("workflow", *words)[0], OK)
+        del os.environ["OPENAGENTIC_SDK_KEY"]
+        self.assertIn("7", self.run_flow("own_order", "--session", "order")[1])
+        self.run_flow("own_tidy", "--session", "tidy")
+        self.assertTrue((self.app / "tidied").exists())
+        self.run_flow("own_review", "--session", "review")  # `publish` fails
+        failed = self.shown("review")["steps"][-1]["number"]
+        code, _, err = self.command("workflow", "retry", "review", failed)
+        self.assertEqual((code, "another key" in err), (USAGE, True))
+        (self.app / "up").touch()
+        os.environ["OPENAGENTIC_SDK_KEY"] = str(key)
+        self.assertEqual(self.command("workflow", "retry", "review", failed)[0], OK)
+        del os.environ["OPENAGENTIC_SDK_KEY"]
+        self.assertEqual(self.run_flow("own_review", "--session", "review")[0], OK)
+
+    @unittest.skipUnless(hasattr(os, "openpty"), "there are no pseudoterminals here")
+    def test_an_answer_typed_during_a_run_is_stored_with_the_key_of_the_workflow(self) -> None:
+        self.add_own_flows(self.folder / "own.key")
+        leader, follower = os.openpty()
+        self.addCleanup(os.close, leader)
+        os.write(leader, b"Yes.\n")
+        before = sys.stdin
+        self.addCleanup(setattr, sys, "stdin", before)
+        with open(follower, encoding="utf-8") as sys.stdin, contextlib.redirect_stdout(Terminal()) as out:
+            code = main(["workflow", "run", f"{self.module}:own_tidy", "--session", "t", "--app-dir", str(self.app)])
+        self.assertEqual(code, OK, out.getvalue())
+        self.assertEqual(self.shown("t")["output"], "Yes.")
 
     def test_a_secret_in_an_event_is_masked_and_the_sender_notified(self) -> None:
         code, out, _ = self.command(

@@ -27,7 +27,7 @@ from ...permissions.layers import SettingsRules, rules_of_settings
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.folds.view import SessionView
-from ...sessions.seal import Seal
+from ...sessions.seal import KEY_FILE_NAME, Seal
 from ..actions import ActionList, run_over_store
 from ..exits import FAILED, OK
 from ..keep_rule import keep_in_project
@@ -170,7 +170,8 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
     notes = [f"session {line}" for line in unreadable]
     if foreign:
         notes.append(
-            f"answers in {plural(len(foreign), 'session')} were not recorded by this installation and are ignored"
+            f"answers in {plural(len(foreign), 'session')} were not recorded by this installation and are ignored: if a "
+            f"program of yours with another key recorded them, set ${KEY_FILE_NAME} to its key file (key_file)"
         )
     screen = Screen(sys.stdout)
     if args.json:

@@ -17,7 +17,7 @@ from typing import Any
 from ...agents import import_name
 from ...assemble import trust_store
 from ...errors import OptionsError, SessionLockedError, SessionNotFoundError
-from ...events import Event, Result, UserMessage
+from ...events import AUTHORIZING, Event, Result, UserMessage
 from ...flows import Workflow
 from ...ground.frozen import values_of
 from ...ground.system import working_dir
@@ -34,9 +34,11 @@ from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_st
 from ...runs.background import answer_questions, cancel_session
 from ...runs.turns import Turns
 from ...serialization import dumps_json, loads_json
+from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
 from ...sessions.resume import load_view
+from ...sessions.seal import KEY_FILE_NAME, Seal
 from ..actions import ActionList, add_list_flag, run_over_store
 from ..exits import FAILED, INTERRUPTED, OK, WAITING
 from ..loop import event_loop, run_async
@@ -167,7 +169,9 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                         printer.end()
                     # The store may have been removed or renamed while the workflow ran.
                     progress = progress if progress.is_workflow else printer.progress
-                if code != WAITING or asker is None or not _ask_one(runner, asker, store, session, progress):
+                if code != WAITING or asker is None:
+                    break
+                if not _ask_one(runner, asker, store, session, progress, options.key_file):
                     break
                 place, message = {"resume": session}, None
     with _without_terminal(code):
@@ -189,14 +193,19 @@ def _command_to_continue(args: argparse.Namespace, session: str) -> str:
 
 
 def _ask_one(
-    runner: asyncio.Runner, asker: Asker, store: SessionStore, session: str, progress: WorkflowProgress
+    runner: asyncio.Runner,
+    asker: Asker,
+    store: SessionStore,
+    session: str,
+    progress: WorkflowProgress,
+    key_file: str | None,
 ) -> bool:
     """Ask the person the first open question, and store the answer; return whether there was an answer."""
     question = next(iter(progress.questions.values()), None)
     answer = None if question is None else runner.run(asker(question))
     if question is None or not answer:
         return False
-    runner.run(answer_questions(store, session, {question.question_id: answer}))
+    runner.run(answer_questions(store, session, {question.question_id: answer}, key_file=key_file))
     return True
 
 
@@ -403,6 +412,20 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
     return session_id, progress
 
 
+def _require_key(store: SessionStore, session_id: str) -> None:
+    """Raise `OptionsError` if a workflow was last run with another key: it would ignore what is stored with this one."""
+    authority, newest = Authority(session_id, Seal()), None
+    with suppress(SessionNotFoundError):
+        for event in store.iter_events(session_id):
+            authority.apply(event)
+            newest = event if event.__class__ in AUTHORIZING and event.mac is not None else newest
+    if newest is not None and not authority.is_ours(newest):
+        raise OptionsError(
+            f"workflow {session_id!r:.200} was last run with another key, so it would ignore what this command stores: set "
+            f"${KEY_FILE_NAME} to the key file of its program (key_file)"
+        )
+
+
 def _what_it_is(store: SessionStore, session_id: str, where: str) -> str:
     """Describe a session that is not a workflow, and name the command for it; `where` is the flag for its store."""
     if open_ids := store.open_question_ids(session_id):
@@ -486,6 +509,7 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:
+    _require_key(store, args.id)
     payload, redact = _read_value(args.payload), environment_redactor()
     is_masked = mask_value(payload, redact) != payload
     is_new = deliver(store, args.id, args.event, payload, event_id=args.event_id, redact=redact)
@@ -526,6 +550,7 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
     message, was_open = "it had already ended", not progress.is_over
     if was_open:
+        _require_key(store, session_id)
         is_new = deliver(store, session_id, CANCEL, event_id=CANCEL)
         try:
             was_open = run_async(cancel_session(store, session_id)) or is_new
@@ -539,6 +564,7 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _retry(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, before = _workflow(store, args)
+    _require_key(store, session_id)
     call_id = retry_step(store, session_id, args.step)
     where = ["--session", session_id, *(["--store", args.store] if args.store else [])]
     how = ["openagentic-sdk", "workflow", "run", "MODULE:NAME", *where]
