@@ -190,6 +190,27 @@ class WhyTest(unittest.TestCase):
         self.assertIn("an earlier run", mended.more[0])
         self.assertIn("KeyError", mended.more[0])
 
+    def test_a_call_that_was_cancelled_is_neither_a_failure_nor_a_success(self):
+        def called(name, *, outcome, use_id):
+            error = {} if outcome == "ok" else {"is_error": True, "error_type": "E", "error_message": f"{use_id} ended"}
+            return ToolUse(use_id, name, {}), ToolResult(use_id, outcome=outcome, **error)
+
+        for outcomes, kind, words in (
+            (("cancelled",), "", "nothing went wrong"),
+            (("error", "cancelled"), "tool", "c0 ended"),
+            (("error", "ok", "cancelled"), "", "nothing went wrong"),
+        ):
+            calls = [called("Bash", outcome=outcome, use_id=f"c{at}") for at, outcome in enumerate(outcomes)]
+            with self.subTest(outcomes):
+                cause = why_session(*written(*(event for pair in calls for event in pair), *ended()))
+                self.assertEqual(cause.kind, kind)
+                self.assertIn(words, cause.why)
+        prompt = UserMessage('{"workflow": "shop", "arguments": {}}')
+        failed = Result("", "s", "error", error_type="StepUnknownError", error_message="step 1 may have run")
+        ends = [prompt, *called("pay", outcome="cancelled", use_id="call.step-1"), Result("", "s", "interrupted")]
+        store, session_id = written(*ends, SystemInit("s", "/srv", "1"), failed)
+        self.assertEqual(why_session(store, session_id).go_on[1:], ("workflow", "retry", session_id, "1"))
+
     def test_an_ending_of_a_later_version_is_an_error_with_its_words(self):
         for reason in ("moved", "blocked:later", "end:later"):
             end = Result("", "s", reason, error_message="it moved")

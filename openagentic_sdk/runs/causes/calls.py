@@ -48,7 +48,7 @@ def lasting_errors(run: JudgedRun) -> list[ToolResult]:
     for event in (e for e in run.events if isinstance(e, ToolResult)):
         if has_failed(event):
             by_tool.setdefault(run.name_of(event), []).append(event)
-        else:
+        elif event.outcome != "cancelled":
             by_tool.pop(run.name_of(event), None)
     return sorted((one for series in by_tool.values() for one in series), key=lambda event: event.seq or 0)
 
