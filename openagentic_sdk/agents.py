@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -322,7 +323,9 @@ def import_name(module: str, name: str, folder: str) -> Any:
     try:
         return attrgetter(name)(importlib.import_module(module))
     finally:
-        sys.path.remove(folder)
+        with suppress(ValueError):  # the module's code may have removed it
+            # The last one: the folder may be on the path for other reasons, at a place that matters.
+            del sys.path[-1 - sys.path[::-1].index(folder)]
 
 
 def _read_toml(path: Path) -> Agents:

@@ -188,7 +188,8 @@ def load_file(path: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     finally:
-        sys.path.remove(str(path.parent))
+        with contextlib.suppress(ValueError):  # the file's code may have removed it
+            sys.path.remove(str(path.parent))
     return module
 
 

@@ -211,6 +211,11 @@ class Files(unittest.TestCase):
         for name in ("agents", "make", "one"):
             self.assertEqual(list(load_agents(f"registry_of_a_test:{name}")), ["one"])
         self.assertNotIn(str(self.folder), sys.path)
+        sys.path.insert(0, str(self.folder))
+        self.addCleanup(sys.path.remove, str(self.folder))
+        before_path = [*sys.path]
+        load_agents("registry_of_a_test:agents")
+        self.assertEqual(sys.path, before_path)  # a folder that was searched already keeps its place
         for where in ("registry_of_a_test:wrong", "registry_of_a_test:none", "no_such_module_here:agents", ":agents"):
             with self.subTest(where), self.assertRaises(OptionsError):
                 load_agents(where)
