@@ -50,6 +50,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.rewriting import Rewrite
+from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
@@ -353,6 +354,21 @@ class Erasing(RecordCase):
                 self.assertNotIn(form, data, path)
         events = read_bundle(self.folder / "s.zip")["s"]
         self.assertEqual(verify_record("s", events, self.trust).problems, ())
+
+    def test_an_unusable_key_is_refused_before_anything_is_changed(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.family(store, SECRET)
+        archive_session(store, "s", self.folder / "s.zip")
+        unusable = self.folder / "bad.key"
+        unusable.write_bytes(b"short")
+        unusable.chmod(0o600)
+        before = {path: data for path, data in stored_bytes(self.folder).items() if not path.endswith("/bad.key")}
+        request = partial(erase, store, "s", texts=[SECRET], seal=Seal(unusable))
+        for erasure in (request, partial(request, archives=[self.folder / "s.zip"]), partial(request, dry_run=True)):
+            with self.assertRaisesRegex(OptionsError, "the key .* cannot be used"):
+                erasure()
+        after = stored_bytes(self.folder)
+        self.assertEqual({path: after[path] for path in before}, before)
 
     def test_any_value_goes_without_a_trace(self) -> None:
         draw = random.Random(11)

@@ -120,6 +120,7 @@ def erase(
     the erasure: request it again.
     """
     seal = seal or store.seal
+    _require_usable(seal)
     events = store.read_events(session_id)
     asked_places = _checked_places(session_id, events, fields)
     needles = _needles(events, asked_places if spread else (), texts)
@@ -199,12 +200,18 @@ def finish_erasures(store: SessionStore, session_id: str | None = None, *, seal:
 def finish_each(
     store: SessionStore, erasures: Sequence[UnfinishedErasure], *, seal: Seal | None = None
 ) -> Sequence[UnfinishedErasure]:
-    """Finish these erasures; return them."""
+    """Finish these erasures; return them. Raises `OptionsError` for an unusable key."""
+    _require_usable(seal or store.seal)
     for each in erasures:
         source = each.source_session_id
         ordered = [*(name for name in each.sessions if name != source), *([source] if each.is_recorded else [])]
         _ErasureWork(store, each.erasure_id, source, seal or store.seal, each.reason, each.by).finish(ordered)
     return erasures
+
+
+def _require_usable(seal: Seal) -> None:
+    """Raise `OptionsError` for an unusable key: with it, rewriting a log would remove what this installation signed."""
+    seal.matches("")
 
 
 def _unfinished_in(events: Iterable[Event]) -> list[RecordErasing]:
@@ -280,8 +287,7 @@ def _erase_archive(path: Path, needles: Needles, **settings: Any) -> None:
     store = MemorySessionStore()
     first = restore_session(store, path)[0]
     if needles.texts:
-        with suppress(OptionsError):
-            erase(store, first, texts=needles.texts, everywhere=True, **settings)
+        erase(store, first, texts=needles.texts, everywhere=True, **settings)
     with whole_file(SystemDisk(), path) as unfinished:
         archive_session(store, first, unfinished)
 
