@@ -345,7 +345,7 @@ def _git_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
     if command == "config" and not {"--get", "--list", "-l", "--get-all", "--get-regexp"} & set(rest[:1]):
         return "git config changes what git runs"
     option = option_in(rest, Options(GIT_SHORT.get(command, ""), GIT_ANYWHERE))
-    if option and not (command in ("pull", "push", "fetch", "commit") and option in ("-u", "--set-upstream")):
+    if option:
         return f"git {command} {option} can run a program or write a file"
     if any("::" in word or word.startswith("ext:") for word in rest):
         return "a git address with '::' runs a program"
