@@ -81,7 +81,7 @@ def read_memory(
     AGENTS.md is read if there is no CLAUDE.md (`agents_md="fallback"`), in addition to it (`both`) or never (`never`).
     Files above the project are read if they belong to this user or to root and are not writable by everyone. Imports from
     outside the project by its files are omitted unless `allow_outside_imports`. `excludes` are globs of absolute paths that
-    are not read; they apply neither to the managed and the user's CLAUDE.md, nor to imports that may lead anywhere.
+    are not read, except as managed memory; `own_excludes` apply only to the memory of the project itself, with its imports.
     """
     reading = _MemoryReading(allow_outside_imports, tuple(excludes), tuple(own_excludes))
     if folders.managed_dir is not None:

@@ -114,10 +114,10 @@ def erase(
     `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed. If an earlier erasure of
     this session was killed, it is finished first, so that repeating a request is enough.
 
-    Raises `OptionsError` for places that are unknown, empty or needed to read the session, and without anything to erase;
-    `SessionHeldError` for a session on legal hold; `SessionLockedError` while a run writes to one of the sessions, and
-    `LogCorruptError` for a damaged log. If one of the last two is raised only during the search, some logs already record
-    the erasure: request it again.
+    Raises `OptionsError` for places that are unknown, empty or needed to read the session, without anything to erase, and
+    for an unusable key; `SessionHeldError` for a session on legal hold; `SessionLockedError` while a run writes to one of
+    the sessions, and `LogCorruptError` for a damaged log. If one of the last two is raised only during the search, some
+    logs already record the erasure: request it again.
     """
     seal = seal or store.seal
     _require_usable(seal)

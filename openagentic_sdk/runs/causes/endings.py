@@ -113,10 +113,9 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
     if kind == "output":
         return _failed_by_output(run, result, why)
     step = trouble(run, result)
-    if run.is_workflow and step is None:  # a step that failed in an earlier run makes this one fail, too
-        step = next(
-            (explained(run, e, 1) for e in reversed(run.log) if isinstance(e, ToolResult) and has_failed(e)), None
-        )
+    if run.is_workflow and step is None:  # the step failed or was cancelled in an earlier run, and fails this one again
+        ends = (e for e in reversed(run.log) if isinstance(e, ToolResult))
+        step = next((explained(run, e, 1) for e in ends if has_failed(e) or e.outcome == "cancelled"), None)
     if run.is_workflow and step is not None:
         again = f"to run the step again: {_WORKFLOW_RUN} MODULE:NAME --session {run.session_id}"
         return changed(

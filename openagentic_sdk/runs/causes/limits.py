@@ -81,8 +81,8 @@ def given_up(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def steady_errors(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The tool whose failures are the run's last three results; None if they are not failures of one tool."""
-    ends = [e for e in run.events if isinstance(e, ToolResult)][-_MIN_REPEATS:]
+    """The tool whose failures are the run's last three results, cancelled calls aside; None for any other results."""
+    ends = [e for e in run.events if isinstance(e, ToolResult) and e.outcome != "cancelled"][-_MIN_REPEATS:]
     is_steady = len(ends) == _MIN_REPEATS and all(map(has_failed, ends)) and len({*map(run.name_of, ends)}) == 1
     cause = trouble(run, result) if is_steady else None
     return None if cause is None else changed(cause, settings=(*cause.settings, *raised(result)))

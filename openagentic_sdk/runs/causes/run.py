@@ -177,8 +177,8 @@ def error_words_of(event: ToolResult) -> str:
 
 
 def has_failed(event: ToolResult) -> bool:
-    """Whether a call did not succeed. A call that a cancellation ended counts, too: its result is an error."""
-    return event.is_error or event.outcome in ("error", "denied", "unknown")
+    """Whether a call did not succeed, for any reason but a cancellation."""
+    return event.outcome != "cancelled" and (event.is_error or event.outcome in ("error", "denied", "unknown"))
 
 
 def blocks(event: HookEvent) -> bool:

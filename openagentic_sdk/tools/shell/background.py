@@ -56,7 +56,7 @@ class _Stream:
             data = tail or head
             cut = trim_incomplete(data)
             # A line is shown in part only if it is longer than the margin: waiting for its end could take forever.
-            if redact and (end := cut.rfind(b"\n") + 1) >= 0 and len(cut) - end < CUT_MARGIN:
+            if redact and len(cut) - (end := cut.rfind(b"\n") + 1) < CUT_MARGIN:
                 cut = cut[:end]
             new_bytes -= len(data) - len(cut)
             head, tail = (head, cut) if tail else (cut, tail)

@@ -284,7 +284,7 @@ class OAuth:
 
     def _forget_client(self, login: Login) -> None:
         """Delete a client that its issuer no longer accepts, and its tokens."""
-        with contextlib.suppress(StorageError):
+        try:
             self._logins.drop_client(login.issuer)
         except StorageError:
             self._is_unstored = True
