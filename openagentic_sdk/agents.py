@@ -251,7 +251,10 @@ def check_ref(ref: str) -> None:
     """Raise `OptionsError` for an invalid branch, tag or commit (git-check-ref-format(1), and stricter)."""
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", ref) if isinstance(ref, str) else None
     if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", ref):
-        raise OptionsError(f"{ref!r:.100} is not the name of a branch, tag or commit: give one that can be checked out")
+        raise OptionsError(
+            f"{ref!r:.100} cannot be used as a branch, tag or commit: use at most 200 letters, digits and _ . / + -, "
+            "beginning with a letter, digit or _"
+        )
 
 
 def _check_workspace(where: str, name: Any, place: Any) -> None:

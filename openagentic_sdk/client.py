@@ -73,7 +73,8 @@ class AgentClient:
     async def send(self, prompt: OnePrompt) -> None:
         """Send the next turn's prompt or, during a turn, a message that is delivered before its next step.
 
-        The prompt is a string or a list of parts. Raises `OptionsError` for invalid parts.
+        The prompt is a string or a list of parts. Raises `OptionsError` for invalid parts, and if the client is not
+        connected.
         """
         self._require("connected", "running")
         self._turns.say(prompt)

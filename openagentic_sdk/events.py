@@ -263,9 +263,9 @@ class ModelResponse(Event):
     """The model answered, or stopped answering: `complete` is False for an answer that was cut off.
 
     `usage` is that of this call alone, in the normal form of `sessions.folds.usage`; None if the endpoint reported none.
-    `cost_usd` is the cost reported by the endpoint, otherwise the price table's. `model` is the one that answered,
-    `rate_limits` are the response headers about limits, `notices` list the parts of the request that the model does not
-    support and that were omitted, `raw` is everything the endpoint sent, if the request's settings ask for it.
+    `cost_usd` is the cost reported by the endpoint, otherwise the one computed from the price table. `model` is the one that
+    answered, `rate_limits` are the response headers about limits, `notices` list the parts of the request that the model
+    does not support and that were omitted, `raw` is everything the endpoint sent, if the request's settings ask for it.
     """
 
     type: ClassVar[Literal["model.response"]] = "model.response"

@@ -47,7 +47,8 @@ class Case:
 
     prompt      a person's prompt to a new session
     session     the id of a recorded session
-    tag, search the recorded sessions with a tag or containing all the words: one case each, at most `limit`, newest first
+    tag, search the recorded sessions with a tag, or with an event that contains all the words (as beginnings of words): one
+                case each, at most `limit`, newest first
     log         a file of events, relative to the suite
     mode        how it runs: `replay` plays the recorded answers through the present agent, offline; `whatif` continues from
                 an event with the variant's model, answering recorded calls with their results; `live` sends the recorded

@@ -17,7 +17,7 @@ def elapsed_s() -> float:
 
 @runtime_checkable
 class Clock(Protocol):
-    """The interface of a clock. `now` may jump, so it serves for timestamps; measure and wait with the other methods."""
+    """The interface of a clock. `now` may jump, so use it only for timestamps; measure and wait with the other methods."""
 
     def now(self) -> float:
         """Return the seconds since the epoch."""

@@ -1,4 +1,4 @@
-"""Run code that may never return, without waiting for it forever: it gets a moment to end, then it is abandoned.
+"""Run code that may never return. Cancelled code gets a moment to end, and is then abandoned.
 
 Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from their caller: a
 blocking call in a thread of its own (the loop's executor has few workers, which slow calls would occupy), foreign

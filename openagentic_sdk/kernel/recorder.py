@@ -159,7 +159,7 @@ class Recorder:
         await self.channel.send(*stamped)
 
     async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
-        """Call a function that appends to the session itself, off the event loop; its events are not shown.
+        """Call, off the event loop, a function that appends to the session by itself; its events are not shown.
 
         Re-raises its errors.
         """
@@ -224,7 +224,7 @@ async def ask_store(
     """Call a store in a thread; return its answer, and a cancellation for the caller to raise.
 
     A cancelled wait continues for at most `STORE_MOMENT_S`. Re-raises the store's typed errors, and raises `StorageError`
-    for any other and on timeout; `too_late` is then called if the answer arrives after all.
+    for any other error and on timeout. After a timeout, `too_late` is called if the answer arrives after all.
     """
     gave_up = False
 

@@ -76,8 +76,9 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
     """Read the rules of settings. An invalid rule in a file never stops a run and never permits more: an invalid allow rule
     is ignored, an invalid deny or ask rule makes every use of its tool need approval.
 
-    A path like `/x` is relative to `root`; if `cwd` names the folder where the session began, it is relative to `~/.claude`
-    in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a project's.
+    A path like `/x` is relative to `root`. If `cwd`, the folder where the session began, is given, such a path is relative
+    to `~/.claude` in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a
+    project's.
     """
     by_effect: dict[PermissionEffect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
     notes: list[Diagnostic] = []

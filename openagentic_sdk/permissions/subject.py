@@ -58,7 +58,7 @@ class Access:
 class Workspace:
     """The place of a call. `cwd` is the base of relative paths, `base` that of relative patterns in rules.
 
-    `roots` are the resolved folders of the workspace, `protected` the places whose edit always needs a question, determined
+    `roots` are the resolved folders of the workspace, `protected` the places where every edit requires approval, determined
     by `find_protected`. `follow`, `expand` and `kind` are as in `LinkFollower`. `trusted` means that the project's own
     configuration may run programs (git's, for example), `confined` that mounts enforce the rules about files. `started_in`
     is the folder in which the session began, None if this call still runs in it.

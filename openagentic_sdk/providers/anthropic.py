@@ -630,7 +630,10 @@ def _thinking(
     family: ClaudeFamily,
     notices: list[str],
 ) -> dict[str, Any] | None:
-    """The request's `thinking` field as the model supports it, or None; each difference from `setting` is a notice."""
+    """The request's `thinking` field as the model supports it, or None.
+
+    Adds a notice if a budget or thinking is omitted, or thinking cannot be turned off. Without a notice, `adaptive` becomes
+    a budget for an older model, and a budget is raised to the API's minimum."""
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))

@@ -18,8 +18,8 @@ class ClaudeFamily:
     `{"type": "enabled", "budget_tokens": n}`. `always_thinks`: thinking cannot be turned off. `sampling`: temperature and
     top_p are accepted, `one_sampling_field`: only one of the two. `forced_tool`: a tool may be required (never in a request
     that turns thinking on). `efforts`: the values of `output_config.effort`. `schemas`: `output_config.format` is
-    supported. `loads_tools`: a definition may be placed where a search found it. `bound_reasoning` decides whether thinking
-    is bound to what preceded it.
+    supported. `loads_tools`: a definition may be placed where a search found it. Whether thinking is bound to what preceded
+    it is not a feature here: the module `bound_reasoning` decides it.
     """
 
     budget_thinking: bool = False

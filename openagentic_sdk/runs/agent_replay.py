@@ -3,7 +3,7 @@
 The model's answers come from the log; prompts, tool definitions, hooks and permissions are the agent's own. Tools return
 their recorded results, except those that run live: pure functions of the caller (`@tool` with effect "read"), tools that
 only change the session (skills, to-dos), and those named in `live_tools`. Questions get their recorded answers. Nothing is
-sent.
+sent to a model or an MCP server; the agent's hooks and live tools do run.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Turns:
     def open(self) -> None:
         """Check the options, find the session to continue, and keep the tool servers running between turns.
 
-        Raises like `query` before its first event. `close` releases the servers.
+        Raises what `query` raises before its first event. `close` releases the servers.
         """
         agent = build_agent(self.options)
         resume = run_request(self.options, agent).resume

@@ -175,9 +175,9 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 
 def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
-    """The thread's newest request, if the client has lost the stream of it; otherwise None.
+    """The thread's newest request, if the client has lost its stream; otherwise None.
 
-    That is so if the request is queued, running or suspended, or if the client's last agent message is not the thread's
+    It has if the request is queued, running or suspended, or if the client's last agent message is not the thread's
     last one. A client without any agent messages has not lost the stream of a finished request.
     """
     prompts = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")

@@ -88,7 +88,7 @@ class Guard:
                 403, "this server does not accept that host name: allow it with --allow-host (in code: app(hosts=...))"
             )
         if len(origins) > 1:
-            raise RequestRefusedError(403, "the header Origin appears twice")
+            raise RequestRefusedError(403, "the request has more than one Origin header")
         origin = origins[0].lower() if origins else None
         if origin is not None and origin in self._origins:
             return origins[0]

@@ -294,7 +294,7 @@ def _text_of(item: Mapping[str, Any]) -> str:
         raise OptionsError("the content of a message must be a string or a list of parts")
     prompt_parts = [_part(part) for part in parts]
     if any(part["type"] != "text" for part in prompt_parts):
-        raise OptionsError(f"a message with the role {item.get('role')!r:.20} must be text")
+        raise OptionsError(f"a message with the role {item.get('role')!r:.20} may contain only text")
     return "\n\n".join(part["text"] for part in prompt_parts)
 
 

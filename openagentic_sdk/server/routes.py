@@ -403,7 +403,9 @@ async def sign_in(call: HttpCall, office: Office) -> None:
         raise RequestRefusedError(401, "this ticket was used or has expired: create a new one")
     target = call.query.get("to", "/")
     if not target.startswith("/") or target.startswith("//") or "\\" in target or not target.isprintable():
-        raise RequestRefusedError(400, "a ticket can only lead to a page of this server")
+        raise RequestRefusedError(
+            400, "`to` must be a path on this server that begins with a single /, not {target!r:.200}"
+        )
     if not f"{target}/".startswith(f"{call.root}/"):
         target = call.root + target
     await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})

@@ -376,7 +376,7 @@ class Messages(IsolatedAsyncioTestCase):
             ([{"role": "tool", "tool_call_id": "x", "content": ""}], "message 1 is the result of 'x'"),
             (
                 [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]}],
-                "arguments as JSON",
+                "as arguments a string with a JSON object",
             ),
             ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 contains more than text"),
         ):

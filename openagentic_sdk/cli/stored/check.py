@@ -114,7 +114,7 @@ def _say_foreign(seqs: Sequence[int]) -> list[str]:
 
 
 def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
-    """Check that every request digest in the log matches the rebuilt request; also return the mismatches."""
+    """Check the request digests in the log against the rebuilt requests; return whether all match, and the mismatches."""
     wrong = [
         f"event {request.seq}: the request of step {request.step} is not the one rebuilt from the log before it "
         f"(recorded {request.recorded_sha256[:12]}, rebuilt {request.rebuilt_sha256[:12]})"

@@ -84,7 +84,9 @@ def _call(call: Any, where: str) -> ToolUse:
     except (TypeError, ValueError, RecursionError):
         arguments = None
     if not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
-        raise OptionsError(f"{where} has the call {shown(call)}: its function needs a name and arguments as JSON")
+        raise OptionsError(
+            f"{where} has the call {shown(call)}: its function needs a name, and as arguments a string with a JSON object"
+        )
     return ToolUse(call["id"], function["name"], arguments)
 
 

@@ -45,7 +45,7 @@ class Readable(Protocol):
 
 
 class ListResourcesTool(Tool):
-    """A tool that lists resources: `{"resources": [{"server", "uri", "name", ...}], "note"?}`.
+    """A tool that lists resources: `{"resources": [{"server", "uri" or "uri_template", "name"?, ...}], "note"?}`.
 
     The note contains errors, and the number of resources beyond `MAX_LISTED`.
     """

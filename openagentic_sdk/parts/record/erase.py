@@ -110,9 +110,10 @@ def erase(
     """Erase fields, each given as (`seq`, JSON pointer), and every field that contains one of `texts`.
 
     With `spread`, the erased values are also searched for, whole and in every usual form, in all sessions of the same
-    family, or with `everywhere` in all sessions; without it, only the given fields are erased. `archives` are files of
-    `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed. If an earlier erasure of
-    this session was killed, it is finished first, so that repeating a request is enough.
+    family, or with `everywhere` in all sessions; without it, the given fields are erased only there. `texts` are searched
+    for in these sessions in either case. `archives` are files of `archive_session`, which are rewritten without the values.
+    With `dry_run` nothing is changed. If an earlier erasure of this session was killed, it is finished first, so that
+    repeating a request is enough.
 
     Raises `OptionsError` for places that are unknown, empty or needed to read the session, without anything to erase, and
     for an unusable key; `SessionHeldError` for a session on legal hold; `SessionLockedError` while a run writes to one of

@@ -98,7 +98,7 @@ def purge_sessions(
 def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by: str = "") -> list[str]:
     """Delete a session and those of its subagents, and leave tombstones; return the ids, children first.
 
-    The tombstone is on disk before anything is deleted, so that a killed purge can be repeated. Forks that no run holds
+    The tombstones are stored before anything is deleted, so that a killed purge can be repeated. Forks that no run holds
     record the purge. Raises `SessionHeldError`, `SessionLockedError`, and `OptionsError` for the tombstones themselves; in
     each case nothing is deleted.
     """

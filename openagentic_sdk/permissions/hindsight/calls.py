@@ -106,8 +106,8 @@ RulesFor = Callable[[str], SettingsRules]
 
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
-    """Judge the calls under the rules to which `rules_for` maps their project's folder, or if it is None, under those of
-    their logs.
+    """Judge the calls by the rules that `rules_for` returns for their project's folder; if it is None, by those in their
+    logs.
     """
     changes: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """Rewrite a schema in the keywords that a vendor accepts: a table of rules, applied in order.
 
-Each rule changes one schema in place, without its subschemas; a constraint that cannot be expressed becomes a note.
+Each rule changes one schema in place, but not its subschemas. A constraint that cannot be expressed usually becomes a note.
 """
 
 from __future__ import annotations

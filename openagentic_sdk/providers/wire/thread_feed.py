@@ -118,7 +118,7 @@ class ThreadFeed:
 
     @property
     def has_waiting_items(self) -> bool:
-        """Whether items wait for the consumer, which is then slower than the thread."""
+        """Whether items are waiting because the consumer is slower than the thread."""
         return bool(self._items)
 
     def mark_taken(self, size: int) -> None:

@@ -114,4 +114,4 @@ async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
         async for event in events:
             if (output := pieces.take(event)) is not None:
                 return output
-    raise ProviderResponseError("the provider's stream ended without a `done` event")
+    raise ProviderResponseError("the provider's stream ended without a `Done` event: yield one last")

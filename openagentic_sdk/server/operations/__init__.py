@@ -1,1 +1,1 @@
-"""A server's output for its operator: a log line per request, metrics, and webhooks."""
+"""What a server reports besides its responses: log lines, metrics, and webhooks."""

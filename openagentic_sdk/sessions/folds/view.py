@@ -333,7 +333,7 @@ class SessionView:
         return None if first is None else self.answers[first]
 
     def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
-        """Return the same question of the same call, if it was asked before and has no answer yet."""
+        """Return the equal, unanswered question about the same call whose id is not in `taken`, or None."""
         open_ones = (same for same in self._same_questions(question, taken) if same.question_id not in self.answers)
         return next(open_ones, None)
 

@@ -163,7 +163,7 @@ def byte_holder(path: Path, byte: int) -> str | None:
 
 
 def _locks_on(info: os.stat_result) -> list[list[str]]:
-    """The words of each line of /proc/locks about a file, see proc_locks(5)."""
+    """The fields of each line of /proc/locks that concerns the file with this status; see proc_locks(5)."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             locks = [line.split() for line in file if "->" not in line]  # without those that wait for a lock

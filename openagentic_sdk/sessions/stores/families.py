@@ -77,7 +77,7 @@ class FamilyTable(ABC):
         """Implement `prepare`."""
 
     def _is_ours(self, version: str | None) -> bool:
-        """Whether sums of this version are usable: it was prepared or, if no version was, has this format."""
+        """Whether sums of this version are usable: it is the prepared version or, without one, a version of this format."""
         if self._version is not None:
             return version == self._version
         return version is not None and version.startswith(f"{_FORMAT}.")

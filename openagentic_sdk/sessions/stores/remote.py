@@ -54,7 +54,7 @@ _FASTER = Backoff(0.001, 0.1, jitter=0.5)
 @frozen
 class Batch:
     """An append as it is sent: the events as lines, the log's time after each, the log's head after all of them, and whether
-    they change more than its counters.
+    the events change more than the head's counters.
     """
 
     expected_seq: int

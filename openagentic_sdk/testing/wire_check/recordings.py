@@ -86,7 +86,7 @@ class _CassetteReader(YamlReader):
 def read_recording(path: Path) -> Iterator[Exchange]:
     """Yield the exchanges in a file, in order. Raises `OptionsError` for a file of another kind, and `OSError`."""
     try:
-        data = _unpacked(read_regular(path, MAX_RECORDING_BYTES))
+        data = _unpacked(str(path), read_regular(path, MAX_RECORDING_BYTES))
         if data.startswith(b"httprr trace v1\n"):
             entries = _httprr(data)
         elif path.name.removesuffix(".gz").endswith((".yaml", ".yml")):
@@ -98,7 +98,8 @@ def read_recording(path: Path) -> Iterator[Exchange]:
         raise OptionsError(f"{path} is not a supported recording: {error}") from None
     for number, (url, status, headers, request, body) in enumerate(entries, 1):
         lower = {str(key).lower(): _first(value) for key, value in headers.items()}
-        yield Exchange(f"{path}#{number}", url, status, lower, _json_of(request or b""), _unpacked(body))
+        name = f"{path}#{number}"
+        yield Exchange(name, url, status, lower, _json_of(request or b""), _unpacked(name, body))
 
 
 _RawExchange = tuple[str, int, Mapping[str, Any], Any, bytes]
@@ -188,14 +189,14 @@ def _as_stream(chunks: Sequence[Any]) -> bytes:
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
 
-def _unpacked(body: bytes) -> bytes:
+def _unpacked(name: str, body: bytes) -> bytes:
     try:
         unpacker = zlib.decompressobj(47)
         unpacked = unpacker.decompress(body, MAX_RECORDING_BYTES) if body.startswith(b"\x1f\x8b") else body
     except zlib.error:
         return body
     if unpacker.unconsumed_tail:
-        raise OptionsError(f"a recording unpacks to more than {MAX_RECORDING_BYTES} bytes: split it")
+        raise OptionsError(f"{name} unpacks to more than {MAX_RECORDING_BYTES} bytes: split it")
     return unpacked if unpacker.eof or not body.startswith(b"\x1f\x8b") else body
 
 

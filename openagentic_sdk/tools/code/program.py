@@ -210,7 +210,7 @@ class _CodeProgram:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def _read_calls(self) -> None:
-        """Process frames from the channel until it is closed or misused."""
+        """Read once from the channel and begin the calls that are complete; stop reading when it is closed or misused."""
         assert self._channel is not None, "the process is watched"
         try:
             data = self._channel.recv(_READ_BYTES)

@@ -1,4 +1,4 @@
-"""Code: the model writes Python that calls its other tools, and sees only its output."""
+"""Code: the model writes Python that calls its other tools, and sees only what the program prints."""
 
 from __future__ import annotations
 

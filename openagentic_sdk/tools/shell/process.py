@@ -247,7 +247,8 @@ def run_command(
                     break
             if not command.wait(REPORT_LIMIT_S):
                 raise ToolError(
-                    "the command did not end within 15 s of being asked to: look for its processes before you continue"
+                    f"the command did not end within {REPORT_LIMIT_S:g} s of the request to end: look for its processes "
+                    "before you continue"
                 )
             assert command.report is not None
             return command.report

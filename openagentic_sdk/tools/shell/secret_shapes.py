@@ -1,8 +1,8 @@
 """The formats of secrets documented by vendors, and the words that precede a secret.
 
-Each row has a name, strings at least one of which must occur (searched first, which is fast), and the expression. If the
-expression has a group, only that is masked. The time is linear in the length of the text: repetitions before the secret are
-bounded, and where a match could begin at every character, each beginning ends the previous one.
+Each row has a name, strings of which at least one must occur (searched for first, which is fast), and a regular expression.
+If the expression has a group, only that is masked. The time is linear in the length of the text: repetitions before the
+secret are bounded, and where a match could begin at every character, each beginning ends the previous one.
 """
 
 from __future__ import annotations

@@ -192,8 +192,8 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
 
 
 def _is_placeholder(path: str) -> bool:
-    """Whether a path is a placeholder for a missing folder while another command runs. A command can give any folder that
-    mode, so only an empty one counts.
+    """Whether a path is the placeholder that another running command has put in place of a missing folder. It is marked by
+    its mode, which any command can set, so only an empty folder counts.
     """
     mode = os.lstat(path).st_mode
     is_marked = stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE

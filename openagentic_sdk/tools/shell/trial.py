@@ -171,7 +171,7 @@ _TOOL_CACHES = frozenset(
 class Change:
     """A command's effect on one path. `before` and `after` are digests of the old and new content, empty for none.
 
-    `problem` is the reason why it cannot be applied like the change of a file.
+    `problem` is the reason why the permissions for files do not cover it (a link, a device, a setuid bit); None if they do.
     """
 
     kind: str

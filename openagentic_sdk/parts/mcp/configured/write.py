@@ -58,7 +58,7 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
 
 
 def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -> bool:
-    """Remove an entry from a scope, with the agreement to it and its pinned tools; return False if it does not exist.
+    """Remove an entry from a scope, the consent to it and its pinned tools; return False if it does not exist.
 
     Raises `OptionsError` if the project's file cannot be written, and `StorageError` if one of the user's cannot.
     """

@@ -193,7 +193,9 @@ def read_tokens(
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
     # A bearer token contains no other characters (RFC 6750, section 2.1).
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
-        raise McpAuthError(f"{issuer} issued no usable token")
+        raise McpAuthError(
+            f"{issuer} issued no access_token, or one with characters that a bearer token cannot contain"
+        )
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise McpAuthError(f"{issuer} issued a token of type {str(kind)[:60]!r}, and only Bearer is supported")
     try:

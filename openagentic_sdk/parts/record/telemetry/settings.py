@@ -69,7 +69,9 @@ def read_telemetry(
     try:
         check_headers(all_headers)
     except OptionsError as error:
-        raise OptionsError(f"otlp_headers, or ${_PREFIX}HEADERS, cannot be used: {error}") from None
+        raise OptionsError(
+            f"the headers for traces (otlp_headers, ${_PREFIX}HEADERS or ${_TRACES}HEADERS) cannot be used: {error}"
+        ) from None
     service = environ.get("OTEL_SERVICE_NAME", "").strip()
     resource = {**_pairs(environ, "OTEL_RESOURCE_ATTRIBUTES"), **({"service.name": service} if service else {})}
     timeout_ms = _number(environ, f"{_TRACES}TIMEOUT", _number(environ, f"{_PREFIX}TIMEOUT", 10_000))

@@ -228,7 +228,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def translated(session_id: str | None, path: Path) -> Iterator[None]:
-    """Convert errors in the block, of SQLite and of the files beside it, to this package's."""
+    """Convert errors of SQLite, and of the files beside the database, to this package's during the block."""
     try:
         yield
     except UnicodeEncodeError:

@@ -67,7 +67,7 @@ _forking = threading.Lock()
 
 
 def check_usable(path: Path) -> None:
-    """Raise `StorageError` for a file that was in an operation when this process was forked."""
+    """Raise `StorageError` for a database file that another thread was using when this process was forked."""
     if path in _UNUSABLE:
         raise StorageError(
             f"{path} cannot be used in this process, which was forked while another thread was writing to it: fork when "
