@@ -91,10 +91,10 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
         elif case.tag is not None or case.search is not None:
             if case.tag is not None:
                 rows = store.list_session_summaries()
-                ids: Iterable[str] = (row.id for row in rows if case.tag in row.tags and not row.error)
+                tagged_ids = (row.id for row in rows if case.tag in row.tags and not row.error)
+                names = _own(store, tagged_ids, case.limit)
             else:
-                ids = dict.fromkeys(hit.session_id for hit in store.search(case.search or "", limit=100 * case.limit))
-            names = _own(store, ids, case.limit)
+                names = _found(store, case.search or "", case.limit)
             if not names:
                 field = f"{where}.{'tag' if case.tag is not None else 'search'}"
                 raise SuiteError("matches no session in this store", field=field, source=suite.source)
@@ -127,6 +127,17 @@ def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repe
 def variants_of(suite: Suite) -> list[str]:
     """The names of the variants; for a suite without variants, the one that changes nothing."""
     return list(suite.variants) or [PLAIN]
+
+
+def _found(store: SessionStore, query: str, limit: int) -> list[str]:
+    """The first `limit` sessions with an event that matches: hits are events, of which one session may have thousands."""
+    most_hits = 100 * limit
+    while True:
+        hits = store.search(query, limit=most_hits)
+        names = _own(store, dict.fromkeys(hit.session_id for hit in hits), limit)
+        if len(names) >= limit or len(hits) < most_hits:
+            return names
+        most_hits *= 4
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from openagentic_sdk import MemorySessionStore, PermissionGate, tool
 from openagentic_sdk.errors import SuiteError
 from openagentic_sdk.evals import Call, Calls, Case, Cost, Exact, Regex, Steps, Suite, Variant
+from openagentic_sdk.evals.plan import plan_cases
 from openagentic_sdk.events import SessionMeta, UserMessage
 from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.testing import ScriptedProvider
@@ -87,6 +88,13 @@ class Replays(unittest.TestCase):
         first, second = evaluate(suite, self.store), evaluate(suite, self.store)
         self.assertEqual(len(first.runs), 3)
         self.assertEqual([run.case for run in second.rows()], [run.case for run in first.rows()])
+
+    def test_an_older_session_is_found_behind_one_with_many_events_that_match(self) -> None:
+        self.store.append_events(self.session, [SessionMeta(title="rare")])
+        newer = recorded(self.store, "Coffee is out.", prompt="Is there coffee?")
+        self.store.append_events(newer, [SessionMeta(title="rare") for _ in range(250)])
+        planned = plan_cases(Suite(name="shop", cases=[Case(search="rare", limit=2)], agent=made()), self.store)
+        self.assertEqual({each.session_id for each in planned}, {self.session, newer})
 
     def test_a_case_that_finds_nothing_is_an_error_and_not_a_pass(self) -> None:
         with self.assertRaisesRegex(SuiteError, r"cases\[0\].tag: matches no session"):
