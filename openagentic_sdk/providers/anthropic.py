@@ -632,8 +632,9 @@ def _thinking(
 ) -> dict[str, Any] | None:
     """The request's `thinking` field as the model supports it, or None.
 
-    Adds a notice if a budget or thinking is omitted, or thinking cannot be turned off. Without a notice, `adaptive` becomes
-    a budget for an older model, and a budget is raised to the API's minimum."""
+    Adds a notice if part of the setting or thinking itself is omitted, a budget is raised, or thinking cannot be turned
+    off. `adaptive` becomes a budget for an older model without a notice.
+    """
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))
@@ -642,9 +643,15 @@ def _thinking(
         notices.append(f"{model} does not accept budget_tokens, so it was omitted: use reasoning_effort instead")
         return {**{key: value for key, value in thinking_field.items() if key != "budget_tokens"}, "type": "adaptive"}
     if kind in ("enabled", "adaptive") and not family.adaptive_thinking:
-        share = int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5))
-        budget = max(thinking_field.get("budget_tokens") or share, _MIN_BUDGET)
+        asked_tokens = thinking_field.get("budget_tokens")
+        budget = max(asked_tokens or int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5)), _MIN_BUDGET)
         if family.budget_thinking and budget < max_tokens:
+            if asked_tokens and asked_tokens < budget:
+                notices.append(
+                    f"{model} thinks with at least {_MIN_BUDGET} tokens, so budget_tokens was raised to that"
+                )
+            if others := sorted(thinking_field.keys() - {"type", "budget_tokens"}):
+                notices.append(f"{model} does not accept {' and '.join(others)} in thinking, so it was omitted")
             return {"type": "enabled", "budget_tokens": budget}
         notices.append(f"{model} cannot think within max_tokens={max_tokens}, so thinking was omitted")
         return None

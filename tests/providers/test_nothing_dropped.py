@@ -145,7 +145,7 @@ class SettingsInEachForm(unittest.TestCase):
 
     def test_settings_that_a_family_of_models_rejects_are_omitted_with_a_notice(self) -> None:
         user = {"role": "user", "content": "x"}
-        thinking = {"type": "enabled", "budget_tokens": 2000}
+        thinking, smallest = ({"type": "enabled", "budget_tokens": most_tokens} for most_tokens in (2000, 1024))
         table: list[tuple[str, Any, dict[str, Any], str, Any]] = [
             ("claude-opus-4-7", None, {"temperature": 0.2}, "temperature", None),
             ("claude-sonnet-5", None, {"top_p": 0.2}, "top_p", None),
@@ -154,6 +154,8 @@ class SettingsInEachForm(unittest.TestCase):
             ("claude-fable-5-1", {"type": "disabled"}, {}, "thinking", None),
             ("claude-sonnet-4-5", thinking, {"temperature": 0.2}, "temperature", None),
             ("claude-opus-4-5", None, {"temperature": 0.2, "top_p": 0.3}, "top_p", None),
+            ("claude-sonnet-4-5", {"type": "enabled", "budget_tokens": 9}, {}, "thinking", smallest),
+            ("claude-sonnet-4-5", {**smallest, "display": "omitted"}, {}, "thinking", smallest),
         ]
         for model, thinks, settings, field, value in table:
             with self.subTest(model, settings=settings):
