@@ -247,12 +247,14 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
     return agent
 
 
-def check_ref(ref: str) -> None:
-    """Raise `OptionsError` for an invalid branch, tag or commit (git-check-ref-format(1), and stricter)."""
-    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", ref) if isinstance(ref, str) else None
-    if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", ref):
+def check_ref(ref: str, *, is_prefix: bool = False) -> None:
+    """Raise `OptionsError` for an invalid branch, tag or commit, or start of one (git-check-ref-format(1), and stricter)."""
+    whole = f"{ref}x" if is_prefix else ref
+    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", whole) if isinstance(ref, str) else None
+    if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", whole):
+        place = "at the start of a branch" if is_prefix else "as a branch, tag or commit"
         raise OptionsError(
-            f"{ref!r:.100} cannot be used as a branch, tag or commit: use at most 200 letters, digits and _ . / + -, "
+            f"{ref!r:.100} cannot be used {place}: use at most 200 letters, digits and _ . / + -, "
             "beginning with a letter, digit or _"
         )
 
@@ -278,7 +280,7 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
         )
     check_ref(place.ref)
     if place.branches:
-        check_ref(f"{place.branches}x")
+        check_ref(place.branches, is_prefix=True)
 
 
 def _mode_of(options: OpenAgenticOptions) -> Mode:
