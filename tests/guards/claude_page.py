@@ -49,9 +49,9 @@ MARK = "## Every documented word\n"
 HEAD = """
 This table is generated from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`;
 one test compares the two, and another checks the rows. It is based on the documentation of Claude Code {version}; each
-section names its pages. When a run starts, a notice lists the words in your files that have no effect here, one line for
-each reason; those that do not concern runs are reported by `openagentic-sdk doctor --project`. Words that Claude Code does
-not document either are reported only if they look like misspellings.
+section links to its pages. When a run starts, a notice lists the words in your files that have no effect here, one line for
+each reason; `openagentic-sdk doctor --project` reports those that do not concern runs. A word that Claude Code does not
+document is reported only if it looks like a misspelling.
 
 {counts}
 """

@@ -11,9 +11,9 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "contract.md"
 HEAD = """# The contract of the server
 
-The reference of the server's routes. `GET /openapi.json` returns the same contract as OpenAPI 3.1, with the schemas of all
-values and events. The application, its client, that document and this page are all generated from one table,
-[table.py](../openagentic_sdk/server/contract/table.py); `python3 -m tests.guards.generated` writes this page.
+This page lists the server's routes and refusals. `GET /openapi.json` returns the same contract as an OpenAPI 3.1 document, with
+the schemas of all values and events. The application, its client, that document and this page are all generated from one
+table, [table.py](../openagentic_sdk/server/contract/table.py); `python3 -m tests.guards.generated` writes this page.
 [Serving](serving.md) describes what the routes do.
 
 ```python
@@ -35,9 +35,9 @@ RESPONSES_HEAD = """
 ## What a Responses request may contain
 
 `accepts` is a list in the agent's table of `agents.toml` (`accepts = ["instructions", "history", "format"]`; default: none).
-A field that requires a word missing from the list is refused with status 400. Text from users and accepted instructions
-form the prompt; earlier messages from others are quoted in it, and are untrusted to [labels](injection.md). Fields not
-listed have no effect.
+Where the tables below state `accepts:` and a word, the field is refused with status 400 unless the agent's list contains the
+word. The prompt consists of the text from users and of accepted instructions. Other earlier messages are quoted in it, and
+are untrusted for the rules on [labels](injection.md). Fields that are not listed have no effect.
 
 | field of the body | |
 |---|---|
@@ -49,9 +49,9 @@ ITEMS_HEAD = """
 CODES_HEAD = """
 ## Refusals
 
-A refusal is `{"error": {"status", "code", "message"}}`: `code` is for programs and never changes, `message` is for people.
-The routes of the Responses API use OpenAI's form, with the same `code`. Later versions may add codes: treat an unknown
-one by its status.
+The body of a refusal is `{"error": {"status", "code", "message"}}`: `code` is for programs and never changes, `message` is
+for people. The routes of the Responses API use OpenAI's form, with the same `code`. Later versions may add codes: handle an
+unknown code by its status.
 
 | code | status | |
 |---|---|---|

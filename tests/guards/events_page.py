@@ -14,15 +14,16 @@ HEAD = """# Events
 
 Everything that happens in a run is one of these frozen values, defined in [events.py](../openagentic_sdk/events.py).
 This page is generated from that file by `python3 -m tests.guards.generated`, and a test compares the two.
-`AnyEvent` is their union: after `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
-the fields. An event of an unknown type is an `UnknownEvent`, which is matched by its class.
+`AnyEvent` is the union of their classes: after `if event.type == "tool.result"`, or in a `match` on classes, type
+checkers infer the fields. An event of an unknown type is an `UnknownEvent`, which can be matched by its class.
 
 In the log and on the wire an event is a JSON object with its `type`, its own fields and these common ones:
 
 - `seq`, its number in the session's log, from 1 without gaps; None until it is stored,
 - `ts`, seconds since the epoch, for information only,
-- `parent_tool_use_id`, the Task call of the subagent to which the event belongs, and `agent_name`, that subagent's name,
-- `mac`, on events that could later grant something: a digest that only this installation can create, see
+- `parent_tool_use_id`, the id of the `Task` call that started the subagent to which the event belongs (or of the call
+  that runs the code, for calls made by code), and `agent_name`, that subagent's name,
+- `mac`, on events that could later authorize something: a digest that only this installation can compute, see
   [permissions](permissions.md).
 
 A reader ignores fields that it does not know, and keeps events of unknown types unchanged.

@@ -24,14 +24,14 @@ UNITS = {"s": "seconds", "usd": "US dollars", "depth": "levels"}
 HEADING = re.compile(r" {4}# --- (.+?) -+$")
 HEAD = """# Options
 
-All options, generated from [options.py](../openagentic_sdk/options.py) and
-[gate.py](../openagentic_sdk/permissions/gate.py) by `python3 -m tests.guards.generated`; a test compares them. All of them
-can be set in code. *Also at* lists other places: a flag of `run`, `chat` and `acp`; `agents.toml`, under the option's own
-name unless another is given; *clients*, which may ask a server for less than the agent's own value; settings files and
-environment variables. An invalid value raises an `OptionsError` that names it.
+All options. This page is generated from [options.py](../openagentic_sdk/options.py) and
+[gate.py](../openagentic_sdk/permissions/gate.py) by `python3 -m tests.guards.generated`, and a test compares the two. Every
+option can be set in code. The column *also at* lists other places where it can be set: a flag of `run`, `chat` and `acp`;
+`agents.toml`, under the option's own name unless another is given; *clients* of a server, which may only lower the agent's
+value; settings files and environment variables. An invalid value raises an `OptionsError` that names the option.
 
-Options under `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` can also be grouped, as a value of that class of
-`openagentic_sdk.options`, which editors can complete: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is the same as
+The options under the headings `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` can also be set in groups, as
+values of the class of this name in `openagentic_sdk.options`, whose arguments editors can complete: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is the same as
 `max_steps=5, cwd="shop"`. Setting one option to two different values raises an `OptionsError`.
 
 ```python
