@@ -31,8 +31,9 @@ option can be set in code. The column *also at* lists other places where it can 
 value; settings files and environment variables. An invalid value raises an `OptionsError` that names the option.
 
 The options under the headings `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` can also be set in groups, as
-values of the class of this name in `openagentic_sdk.options`, whose arguments editors can complete: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is the same as
-`max_steps=5, cwd="shop"`. Setting one option to two different values raises an `OptionsError`.
+values of the class of this name in `openagentic_sdk.options`, whose arguments editors can complete:
+`groups=[Limits(max_steps=5), Project(cwd="shop")]` is the same as `max_steps=5, cwd="shop"`. Setting one option to two
+different values raises an `OptionsError`.
 
 ```python
 from openagentic_sdk import OpenAgenticOptions, OptionsError, run_sync
