@@ -375,8 +375,8 @@ class Limits(WithAdvice):
     max_subagent_depth: int = 3
     """The maximum nesting depth of subagents."""
     defer_tools: Literal["auto", "off"] = "auto"
-    """"auto" defers the definitions of servers' and the caller's tools until ToolSearch has found them, if all definitions
-    exceed a tenth of the model's window; "off" never does.
+    """"auto" defers the definitions of servers' and the caller's tools until ToolSearch has found them, if there are more
+    than 128 tools or the definitions exceed a tenth of the model's window; "off" never does.
     """
     max_context_tokens: Annotated[Positive | None, Doors(toml=True, flag="--window TOKENS")] = None
     """The model's window; the conversation is summarized when it nears this size (default: only after the endpoint has
