@@ -81,7 +81,7 @@ class Readme(unittest.TestCase):
         self.assertIn("Ended: session ", first)
         self.assertTrue(show.startswith("> Is this project ready to be released?\n"), show)
         self.assertTrue(show.endswith(first[-200:]), show)
-        claims = README.partition("## Five claims")[2].partition("And all tests")[0]
+        claims = README.partition("## Five claims")[2].partition("And the quick tests")[0]
         proofs = [(a, b) for a, b in itertools.pairwise(blocks()) if a.text in claims and b.text in claims]
         proofs = [(command, output) for command, output in proofs if command.language == "bash"]
         self.assertEqual(len(proofs), 5)
