@@ -11,8 +11,8 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "contract.md"
 HEAD = """# The contract of the server
 
-This page lists the server's routes and refusals. `GET /openapi.json` returns the same contract as an OpenAPI 3.1 document, with
-the schemas of all values and events. The application, its client, that document and this page are all generated from one
+This page lists the server's routes and refusals. `GET /openapi.json` returns the same contract as an OpenAPI 3.1 document,
+with the schemas of all values and events. The application, its client, that document and this page are generated from one
 table, [table.py](../openagentic_sdk/server/contract/table.py); `python3 -m tests.guards.generated` writes this page.
 [Serving](serving.md) describes what the routes do.
 
