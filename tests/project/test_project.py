@@ -84,7 +84,7 @@ class WithheldTest(RunTestCase):
     def test_a_run_in_an_untrusted_project_reports_in_one_line_what_awaits_trust_and_how_to_grant_it(self) -> None:
         self.write({".claude/settings.json": '{"permissions": {"allow": ["Bash(ls:*)"]}}'})
         (said,) = self.withheld()
-        for words in ("asks for allow rules", "nobody has decided about", "`openagentic-sdk trust add` grants it"):
+        for words in ("asks for allow rules", "nobody has decided yet", "`openagentic-sdk trust add` grants it"):
             self.assertIn(words, said)
         self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
         self.assertEqual(self.withheld(), [])
