@@ -646,10 +646,8 @@ def _thinking(
         asked_tokens = thinking_field.get("budget_tokens")
         budget = max(asked_tokens or int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5)), _MIN_BUDGET)
         if family.budget_thinking and budget < max_tokens:
-            if asked_tokens and asked_tokens < budget:
-                notices.append(
-                    f"{model} thinks with at least {_MIN_BUDGET} tokens, so budget_tokens was raised to that"
-                )
+            if asked_tokens is not None and asked_tokens != budget:
+                notices.append(f"{model} needs budget_tokens of at least {_MIN_BUDGET}, so {budget} was sent")
             if others := sorted(thinking_field.keys() - {"type", "budget_tokens"}):
                 notices.append(f"{model} does not accept {' and '.join(others)} in thinking, so it was omitted")
             return {"type": "enabled", "budget_tokens": budget}
