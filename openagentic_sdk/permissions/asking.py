@@ -1,6 +1,7 @@
-"""Ask about a call that no rule decides: hooks that answer in a person's place, then a callback, or else a person.
+"""Ask about a call that rules and mode neither allow nor deny: hooks that answer in a person's place, then a callback, or
+else a person.
 
-Each of them receives a copy of the input: exactly the judged input runs, whatever happens to the copy.
+Each hook, callback and person receives a copy of the input: exactly the judged input runs, whatever happens to the copy.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class People:
 
 
 async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
-    """Ask whether a call that the rules leave open may run; if nobody can be asked, it is denied."""
+    """Ask whether a call with the verdict `ask` may run; if nobody can be asked, the call is denied."""
     final_facts, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request

@@ -234,7 +234,7 @@ class _JudgedCommand:
         return all(permits_access(self.policy, access, self.subject).outcome == "allow" for access in accesses)
 
     def by_rules(self) -> Iterator[Judged]:
-        """Yield the judgement by the first matching rule with words, and by the first one with wildcards."""
+        """Yield the judgement by the most specific matching rule with words, and by the first match with wildcards."""
         book = self.policy.allow
         rule = None if self.command.open_assignments else book.for_command(self.command.argv)
         # A rule that spells out the whole line was written by somebody who saw all of it: nothing else is checked.

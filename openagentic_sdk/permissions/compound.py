@@ -135,7 +135,9 @@ class _UnfinishedCommand:
         return self.words[1:-1] if self.program == "[" and self.words[-1] == "]" else self.words[1:]
 
     def as_written(self) -> str:
-        """The command's text, behind the pipeline that feeds it; refused if it may run its input or expand it."""
+        """The command's text, behind the pipeline that feeds it; refused if the command may run its input or expand
+        wildcards in it.
+        """
         command = "".join(self.pieces).strip()
         # A rule about `bash` alone was not written for this text.
         if self.is_fed and (self.feeds or _may_run_its_input(command)):
@@ -388,7 +390,9 @@ class _CompoundReader:
             self.add(f"cat < {self.next_word()}")
 
     def refuse_moves(self, body: int) -> None:
-        """Refuse a loop that is read once, but repeats in a different folder: its body, from `body` on, may change it."""
+        """Refuse a loop whose body, from position `body` on, may change the folder: it is read once, for the first folder
+        only.
+        """
         if may_move(self.text[body : self.at]):
             raise _Refused
 
@@ -502,7 +506,7 @@ class _CompoundReader:
         return "0"
 
     def stand_ins(self, program: str) -> list[str]:
-        """Read a `<(...)` that the program reads from, or braces; return the words in its place, none if neither is next."""
+        """Read braces, or a `<(...)` that the program reads from; return the words that replace it, or an empty list."""
         fed_by = _FED_BY.match(self.text, self.at) if program in _READ_ANY else None
         if fed_by is not None:
             self.at = fed_by.end()
@@ -551,7 +555,9 @@ class _CompoundReader:
             self.add(command)
 
     def inserted(self, is_quoted: bool, program: str, match: re.Match[str]) -> str:
-        """The value of a variable inside a word; if it is a wildcard, only `echo` may print it, which reads no file."""
+        """The value of a variable inside a word, or a stand-in where a text is only printed or compared. A wildcard is
+        accepted only in double quotes after `echo`, which reads no file.
+        """
         name = match[1] or match[2]
         if name == "?" and program == "echo":
             return "0"  # a number

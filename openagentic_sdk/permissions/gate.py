@@ -1,8 +1,9 @@
 """Decide whether a call may run: the single gate for every tool call, and the decision that goes into the log.
 
-The order is fixed: a hook's deny, deny rules, ask rules, the mode, allow rules, then a hook's allow, the callback or a
-question. If nobody can be asked, the call is denied. Authority only shrinks on the way down: a narrowed gate also consults
-every layer above it.
+The order is fixed: a hook's deny, deny rules, a mode that forbids, ask rules, a mode that permits, allow rules, then a
+hook's allow, the callback or a question. If nobody can be asked, the call is denied. A narrowed gate also consults every
+layer above it, so it allows no more than they do; only the list of tools in a subagent's definition does not bind the
+subagents that it starts.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 @mutable
 class _GateMemory:
     """The shared memory of a gate and the gates narrowed from it: rules that people kept, paths of approved calls, and the
-    targets of the workspace's folders when first seen, so that replacing one with a link later has no effect.
+    targets of the workspace's folders when first seen, so that replacing a folder with a link later has no effect.
     """
 
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class PermissionGate(WithAdvice):
     """The policy of a run and the channel to the person behind it, as a frozen value.
 
     `dataclasses.replace` creates a gate with other fields. It also accepts a mode, which replaces that of the last layer,
-    and rules, which are added to its own.
+    and rules, which are added to those of the last layer.
 
     Raises `OptionsError` for an unknown mode or an invalid setting, and `PermissionRuleError` for an invalid rule.
     """
@@ -210,11 +211,13 @@ class PermissionGate(WithAdvice):
         source: str = "options",
         root: str | None = None,
     ) -> PermissionGate:
-        """Return the gate with more rules in its last layer, for settings and options."""
+        """Return the gate with more rules in its last layer, for settings and options. Raises `PermissionRuleError`."""
         return replace(self, allow=allow, ask=ask, deny=deny, source=source, root=root)
 
     def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
-        """Return the gate with more allow rules in its first layer, which contains those of settings."""
+        """Return the gate with more allow rules in its first layer, which contains those of settings. Raises
+        `PermissionRuleError`.
+        """
         first, *inner = self.layers
         more = parse_rules(allow, "allow", "suggested", root)
         return changed(self, layers=(first.plus(allow=more), *inner))
@@ -281,7 +284,7 @@ class PermissionGate(WithAdvice):
         return self.interactive_approver or (InteractiveApprover() if self.interactive else None)
 
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
-        """Return the answer to a question; empty if nobody can be asked."""
+        """Return the answer to a question; empty if nobody can be asked or the answer is neither text nor a boolean."""
         terminal = self._at_terminal
         if self.user_answerer is None and isinstance(terminal, InteractiveApprover):
             return typed_here(question, await terminal.answer(question))

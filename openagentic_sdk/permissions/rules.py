@@ -303,8 +303,8 @@ class RuleBook:
         return None
 
     def for_wildcard(self, command: SimpleCommand) -> tuple[Rule, Wildcard] | None:
-        """The first wildcard rule about a single command that matches this one, and its parsed form. Its assignments must
-        match either all of the command's or those that can change what a program does.
+        """The first wildcard rule about a single command that matches this one, and its parsed form. The rule's assignments
+        must match either all of the command's or those that can change what a program does.
         """
         for rule in self.wildcards:
             commands = read_wildcards(rule.pattern)

@@ -77,7 +77,7 @@ class Workspace:
 
     @functools.cached_property
     def protected(self) -> Protected:
-        """The places whose edit always needs a question."""
+        """The places where every edit requires approval."""
         return self.find_protected()
 
     @property

@@ -660,7 +660,7 @@ def _thinking(
 
 
 def _drop_bound_blocks(payload: dict[str, Any]) -> None:
-    """Ask the API to drop thinking that no longer fits; if thinking is off, remove all of it from the request."""
+    """Ask the API to drop thinking that no longer fits; if thinking is off, remove all thinking blocks from the request."""
     # The models that bind their thinking think adaptively without the field, too (`claude_models`).
     thinking = payload["thinking"] or {"type": "adaptive"}
     if thinking.get("type") != "disabled":

@@ -1,8 +1,8 @@
 """The provider protocols: a provider is an object that answers a list of messages, at once or as a stream.
 
 Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
-(`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is text or a list of
-parts, see `content`. Each provider translates messages itself, and refuses parts that it cannot carry before sending.
+(`{"type": "function", "function": {"name", "description", "parameters"}}`). A message's content is text or a list of parts,
+see the module `content`. Each provider translates messages itself, and refuses parts that it cannot carry before sending.
 
 A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
 It ends with `Done`; a stream without one is incomplete.
@@ -120,7 +120,7 @@ class Retrying:
 
 @frozen
 class Done:
-    """The end of a complete answer. `output`, if set, is the whole answer and takes precedence over the deltas."""
+    """The end of a stream. `output`, if set, is the whole answer and takes precedence over the deltas."""
 
     output: ModelOutput | None = None
     usage: Mapping[str, Any] | None = None

@@ -38,7 +38,7 @@ def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_bound(fields: Mapping[str, Any], model: str) -> bool:
-    """Whether any of the fields is valid only after exactly the request that it answered."""
+    """Whether any of a message's fields is valid only after exactly the request that the message answered."""
     blocks, details = as_mappings(fields.get("anthropic_content")), as_mappings(fields.get("reasoning_details"))
     signed = any(block.get("type") in _THINKING for block in blocks) or any(one.get("signature") for one in details)
     return signed and preserves_thinking(model)

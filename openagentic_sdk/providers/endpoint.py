@@ -46,7 +46,7 @@ class EndpointArguments(TypedDict, total=False):
 
     `api_key` is a string or a callable, see `keys`; `headers` are sent with each request, and may be a callable too.
     `settings` apply to every request. `transport` and `stream_transport` are callables that replace the sockets, `http`
-    configures the sockets; providers that are given the same one share its connections.
+    configures the sockets; providers that are given the same `HttpTransport` share its connections.
     """
 
     api_key: ApiKey | None
@@ -202,7 +202,7 @@ class EndpointProvider(ABC):
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> ModelOutput:
-        """Return the whole answer at once. Raises one of the provider errors."""
+        """Return the whole answer at once. Raises a `ProviderError`, or `OptionsError` for a request that cannot be sent."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Done) and event.output is not None:
@@ -212,13 +212,13 @@ class EndpointProvider(ABC):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> AsyncIterator[StreamEvent]:
-        """Yield the answer's events as they arrive, its calls at the end. Raises one of the provider errors."""
+        """Yield the answer's events as they arrive, its calls at the end. Raises the same errors as `complete`."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=True)) as events:
             async for event in events:
                 yield event
 
     async def models(self, *, api_key: ApiKey | None = None) -> list[str]:
-        """Return the names of the models that the endpoint serves. Raises one of the provider errors."""
+        """Return the names of the models that the endpoint serves. Raises the same errors as `complete`."""
         body = await self.fetch(self.models_url(), api_key=api_key)
         if isinstance(body, Mapping):
             body = next((body[key] for key in _MODEL_LISTS if isinstance(body.get(key), list)), body)
@@ -236,7 +236,7 @@ class EndpointProvider(ABC):
     ) -> TokenCount:
         """Return the number of input tokens of a request: the endpoint's own count if it has one, else an estimate.
 
-        Raises one of the provider errors.
+        Raises the same errors as `complete`.
         """
         payload = self.prepare(model, messages, self.controls.offered(tools), stream=False)[0]
         request = self.count_request(model, payload)
@@ -260,7 +260,8 @@ class EndpointProvider(ABC):
         return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
-        """Return the headers of a request. Raises `OptionsError` if a required key is missing, and what `keys.call` raises.
+        """Return the headers of a request. Raises `OptionsError` if a required key is missing. Also raises the errors of
+        `keys.call`.
 
         `fresh` calls the callables again, because their last values were refused.
         """
@@ -273,7 +274,7 @@ class EndpointProvider(ABC):
         return {**headers, **own, **self.settings.extra_headers}
 
     async def fetch(self, url: str, payload: dict[str, Any] | None = None, *, api_key: ApiKey | None = None) -> Any:
-        """Fetch the JSON at a URL of this endpoint, by POST if there is a payload. Raises one of the provider errors."""
+        """Fetch the JSON at a URL of this endpoint, by POST if there is a payload. Raises the same errors as `complete`."""
         exchange, headers = await self._open(url, payload, api_key, stream=False)
         try:
             body: Whole | None = None

@@ -61,7 +61,7 @@ _SECRET_HEADERS = regex(r"authorization|key|token|secret|cookie|password", re.I)
 def http_error(
     status: int, headers: Mapping[str, str], body: bytes | str, *, endpoint: str = "", secrets: tuple[str, ...] = ()
 ) -> ProviderHTTPError:
-    """The error for an answer with an error status. `secrets` are removed from anything that the endpoint repeated."""
+    """The error for an answer with an error status. `secrets` are hidden in its message and body."""
     text = body if isinstance(body, str) else body.decode("utf-8", "replace")
     text = hide_secrets(text, secrets)
     message, code = read_error_text(text)

@@ -38,7 +38,8 @@ HeaderSource = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Ma
 class KeySource:
     """A key, or a callable that returns one: sync (run in a thread) or async.
 
-    A callable is called for each request, unless the `Token` that it returned last is valid for `RENEW_BEFORE_S` more.
+    A callable is called for each request, unless the `Token` that it returned last is valid for `RENEW_BEFORE_S` more
+    seconds.
     """
 
     def __init__(self, source: ApiKey) -> None:
@@ -53,7 +54,7 @@ class KeySource:
     async def key(self, *, fresh: bool = False) -> str:
         """Return the key; pass `fresh` if the last one was refused.
 
-        Raises `OptionsError` if the callable returns no key, and what `call` raises.
+        Raises `OptionsError` if the callable returns no key. Also raises the errors of `call`.
         """
         if isinstance(self._source, str):
             return self._source.strip()
@@ -71,7 +72,7 @@ class KeySource:
 async def call(giver: Callable[[], Any], name: str) -> Any:
     """Call a user's callable, sync or async.
 
-    Raises `ProviderConnectionError` if it fails with any error other than `OptionsError` and `ProviderError`.
+    Raises its `OptionsError` or `ProviderError` unchanged, and `ProviderConnectionError` for any other `Exception`.
     """
     try:
         return await ask_callable(giver, f"openagentic-{name}")

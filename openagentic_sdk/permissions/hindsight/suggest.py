@@ -63,9 +63,9 @@ class Suggestion:
 
 
 def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) -> list[Suggestion]:
-    """Find the rules that avoid the most questions, best first; within a project, each counts only questions that no rule
-    before it avoids. `rules_for` maps a project to its current rules; None uses those of each call's log. Pass only calls
-    of this installation: other logs may come from anybody.
+    """Find the rules that avoid the most questions, at most `MAX_SUGGESTIONS`, best first; within a project, each counts
+    only questions that no rule before it avoids. `rules_for` maps a project to its current rules; None uses those of each
+    call's log. Pass only calls of this installation: other logs may come from anybody.
     """
     projects: dict[str, list[RecordedCall]] = {}
     for call in calls:
@@ -136,7 +136,7 @@ def _verdict(call: RecordedCall) -> str:
 
 
 def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
-    """The possible suggestions for these calls, most useful first."""
+    """The possible suggestions for these calls, most useful first, at most `_MAX_CANDIDATES`."""
     counts: Counter[str] = Counter()
     prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     folders: dict[tuple[str, str], set[str]] = {}

@@ -36,7 +36,9 @@ BUILTINS = word_set("""
 
 
 def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
-    """Yield the rules, except built-in ones, that no mount enforces, so that they depend on the words of a command."""
+    """Yield the rules, except built-in ones, that no mount enforces (without `confined`, none is), so that they depend on
+    the words of a command.
+    """
     for rule in rules:
         is_held = rule.kind == "path" or (rule.kind == "command" and program_files(rule) is not None)
         if rule.source != BUILT_IN and rule.kind in ("path", "command", "wildcard") and not (confined and is_held):

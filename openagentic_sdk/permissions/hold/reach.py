@@ -283,7 +283,7 @@ def _places(book: RuleBook, subject: Subject) -> list[str]:
 
 def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each path with the paths it is known by (its own; for a link also its target); if there are more than `most`,
-    end with an entry that has none.
+    yield the last path once more, with no such paths.
     """
     count = 0
     todo = [(place, os.path.islink(place), os.path.isdir(place)) for place in places]

@@ -33,7 +33,7 @@ _COUNTER: ContextVar[_Counter | None] = ContextVar("steps of a decision", defaul
 
 @contextmanager
 def counted_steps() -> Iterator[None]:
-    """Limit the steps of one decision during the block; inside another such block, that one's limit continues to apply."""
+    """Limit the steps of one decision during the block; inside another such block, the limit of the outer block applies."""
     if _COUNTER.get() is not None:
         yield
         return

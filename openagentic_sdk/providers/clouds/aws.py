@@ -42,8 +42,8 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
 
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are used unless `profile` is given. The files are
     ~/.aws/credentials and ~/.aws/config, or those named by AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE; the profile
-    defaults to AWS_PROFILE, then `default`. Raises `OptionsError` if there are no credentials, or if the profile needs
-    AWS's own tools (SSO, a role, a process).
+    defaults to AWS_PROFILE, then `default`. Raises `OptionsError` if there are no credentials, if a file cannot be read, or
+    if the profile needs AWS's own tools (SSO, a role, a process).
     """
     environ = os.environ if environ is None else environ
     profile_name = profile or environ.get("AWS_PROFILE")

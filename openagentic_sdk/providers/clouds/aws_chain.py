@@ -68,7 +68,9 @@ class CredentialChain:
         self._near = Timeouts(connect_s=1.0, first_byte_s=5.0, total_s=10.0)
 
     async def credentials(self) -> AwsCredentials:
-        """Return the current credentials. Raises `OptionsError` if there are none, `ProviderError` if a source fails."""
+        """Return the current credentials. Raises `OptionsError` if there are none, and `ProviderError` if a source fails and
+        there are no valid cached ones.
+        """
         environ = os.environ if self._environ is None else self._environ
         left_s = self._left_s()
         if self._cached is not None and left_s > REFRESH_BEFORE_S:

@@ -20,7 +20,7 @@ class VertexClaudeProvider(HostedClaudeProvider):
     """A provider for Claude on Vertex AI. `api_key` is an OAuth access token (valid for an hour) or a function for one.
 
     `project` defaults to GOOGLE_CLOUD_PROJECT and `region` to GOOGLE_CLOUD_LOCATION; the region `global` has no host of its
-    own. Raises `OptionsError` if either is missing.
+    own. Raises `OptionsError` if either is missing or invalid.
     """
 
     name = "vertex"
@@ -83,7 +83,9 @@ class VertexGeminiProvider(GeminiProvider):
 
 
 def vertex_place(project: str | None, region: str | None) -> tuple[str, str]:
-    """The path of a project in a region, and the base URL that serves it. Raises `OptionsError` for an invalid name."""
+    """The path of a project in a region, and the base URL that serves it. Raises `OptionsError` for a missing or invalid
+    name.
+    """
     project = project or os.environ.get("GOOGLE_CLOUD_PROJECT") or ""
     region = region or os.environ.get("GOOGLE_CLOUD_LOCATION") or ""
     # Both become part of the address: a project such as `x/../y`, or a region with a dot, would send the token elsewhere.

@@ -41,7 +41,7 @@ _PLAIN_REFERENCE = regex(r"#/(?:\$defs|definitions)/[a-zA-Z0-9_.-]+")
 class AcceptedParameters:
     """Parameters in a vendor's form, their property names, and the constraints that the root no longer expresses (`notes`).
 
-    `is_strict` is true if the parameters fit the vendor's strict mode, if it has one.
+    `is_strict` is true if the parameters are unchanged and fit the vendor's strict mode, if the vendor has one.
     """
 
     parameters: Mapping[str, Any]

@@ -124,7 +124,9 @@ def _spell_format(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
 
 
 def _spell_texts(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
-    """Keep only non-empty strings in `enum`, with a note; replace it with types if it has values of other types."""
+    """Keep only non-empty strings in `enum`, with a note; replace it with types if it has none, or values other than text
+    and null.
+    """
     values = schema.get("enum", [])
     texts = [value for value in values if isinstance(value, str) and value]
     if texts == values:

@@ -102,7 +102,9 @@ class Line:
 
 
 def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | None:
-    """Find the proxy for a URL, or None: in `proxies`, else in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
+    """Find the proxy for a URL in `proxies` or, if that is None, in HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; None
+    for a direct connection.
+    """
     if proxies is not None:
         return proxies.get(parts.scheme)
     variables = getproxies()
@@ -151,13 +153,17 @@ def open_connection(
 
 
 def connect(host: str, port: int, timeout_s: float | None, line: Line) -> socket.socket:
-    """Connect a socket to the first of the host's addresses that accepts. Raises `OSError`."""
+    """Connect a socket to the first of the host's addresses that accepts. Raises `OSError`, and `FeedStopped` if the line
+    was cut.
+    """
     addresses = in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
     return connect_one(addresses, host, timeout_s, line)
 
 
 def connect_one(addresses: list[Address], host: str, timeout_s: float | None, line: Line) -> socket.socket:
-    """Connect a socket to the first of these addresses that accepts. Raises `OSError`."""
+    """Connect a socket to the first of these addresses that accepts. Raises `OSError`, and `FeedStopped` if the line was
+    cut.
+    """
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     # By descriptor: several addresses connect at the same time.

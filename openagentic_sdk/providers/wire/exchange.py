@@ -251,7 +251,10 @@ class Wire:
         timeouts: Timeouts | None = None,
         sign: Sign | None = None,
     ) -> ModelExchange:
-        """Send the request, a GET if it has no payload. Raises one of the provider errors unless the status is a success.
+        """Send the request, a GET if it has no payload. Raises a `ProviderError` unless the status is a success, and
+        `OptionsError` for a request that cannot be sent.
+
+        The errors of an injected callable are raised by `read`.
 
         `timeouts` default to those of the connections; `sign` computes the headers from the body as sent.
         """

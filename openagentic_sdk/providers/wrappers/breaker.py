@@ -119,7 +119,9 @@ class BreakingProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """Yield the answer's events. Raises `CircuitOpenError` without a request while the breaker is open."""
+        """Yield the answer's events. Raises `CircuitOpenError` without a request while the breaker is open or its trial call
+        is in progress.
+        """
         breaker = self._breaker_of(model)
         breaker.admit(self._clock.monotonic())
         events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)

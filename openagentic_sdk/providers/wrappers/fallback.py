@@ -29,8 +29,8 @@ class Fallback:
 class FallbackProvider(AroundProvider):
     """A provider that moves on to the next model of a list if one fails.
 
-    It moves on only before any part of the answer was shown, or with `mid_answer` at any time. An error caused by the
-    request is raised at once, as is the error of the last model.
+    It moves on only before any part of the answer was shown, or with `mid_answer` until the answer is complete. An error
+    caused by the request is raised at once, as is the error of the last model.
     """
 
     def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str], *, mid_answer: bool = False) -> None:
