@@ -56,7 +56,9 @@ class AbandonedRequests:
         self._at_rest: dict[str, int] = {}  # sessions that need no check while their logs end at these `seq`
 
     async def why_left(self, session_id: str) -> str | None:
-        """Return the reason why this process cannot resume an abandoned request; None if none exists or it will try to."""
+        """Return the reason why this process cannot resume the session's abandoned request; None if it will try to, or if
+        the session has no such request.
+        """
         request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if request is None:
             return None
@@ -71,11 +73,11 @@ class AbandonedRequests:
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
-        """The reason why this process cannot resume the session's request, as of the last check; None if none exists."""
+        """The reason why this process cannot resume the session's request; None if the last check found no such reason."""
         return self._refused.get(session_id)
 
     def look(self) -> None:
-        """Start the checks unless they are running."""
+        """Start the checks, unless they are running or `end` was called."""
         if not self._is_looking and not self._ends.is_set():
             self._is_looking = True
             self._desk.keep(self._look())

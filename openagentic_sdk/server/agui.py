@@ -1,8 +1,8 @@
 """AG-UI 1.0: read a front end's input and fold a run's events into AG-UI events. JSON in and out, no I/O.
 
-A thread is a session, and the log is authoritative: only a new user message at the end of an input is used. A run that
-waits for a person ends with an interrupt, and the input with the answer resumes it: its calls are not sent again, only
-their results. A client's tools, state and context are ignored, and a custom event lists what was ignored.
+A thread is a session, and the log is authoritative: of an input's messages, only a new user message at the end is used. A
+run that waits for a person ends with an interrupt, and the input with the answer resumes it: its calls are not sent again,
+only their results. A client's tools, state and context are ignored, and a custom event lists what was ignored.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class EventStream:
             tell()
 
     async def send(self, data: bytes) -> None:
-        """Send whole events, unless the client has disconnected. Raises like `HttpCall.send_piece`."""
+        """Send whole events, unless the client has disconnected. Raises the errors of `HttpCall.send_piece`."""
         if not self.is_gone:
             await self._call.send_piece(data, more=True)
 

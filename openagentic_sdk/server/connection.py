@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
         return self.is_gone or self._has_ended
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, and wait while the send buffer is full."""
+        """Send bytes, and wait while the send buffer is full. Raises `ConnectionResetError` after a disconnection."""
         self.put(data)
         if self._room is not None:
             # Shared by all senders of the connection: cancelling one of them must not cancel the others' wait.

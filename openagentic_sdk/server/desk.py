@@ -88,6 +88,9 @@ class Desk(Shelf):
 
     `problem` states why there are no agents, for clients that request one. `followers` are the open subscriptions to
     sessions, `left` finds and resumes abandoned requests, `messages` delivers messages to runs.
+
+    Operations on a session raise `SessionNotFoundError` if the principal's tenant has no such session; those that change it
+    also raise `RequestRefusedError` 503 if this process is ending.
     """
 
     def __init__(
@@ -207,9 +210,9 @@ class Desk(Shelf):
         If the same answers are sent again with their key, they are not stored again, and the run is resumed unless it has
         been. All answers are stored or none.
 
-        Raises like `start` if the run cannot be resumed; `RequestRefusedError` 403 if the principal may not answer, and 409
-        if one of the questions is not open (for instance because it was answered before); and `AnswerRefusedError` for an
-        invalid answer.
+        Raises `RequestRefusedError` 403 if the principal may not answer, and 409 if one of the questions is not open (for
+        instance because it was answered before), and `AnswerRefusedError` for an invalid answer. Also raises the errors of
+        `start` if the run cannot be resumed.
         """
         self._check_open()
         metadata = await self._metadata(who, session_id)
@@ -288,7 +291,7 @@ class Desk(Shelf):
         await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **sender})
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End the run of a session permanently, wherever it is running or parked; return False if none exists.
+        """End the run of a session permanently, wherever it is running or parked; return False if the session has no run.
 
         A run in another process gets a message. Raises `RequestRefusedError` 409 if the store has no inbox for it.
         """
@@ -518,8 +521,8 @@ class Desk(Shelf):
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work and return its result; retry it while a run that has just ended or parked still locks the session.
 
-        A run's last event is visible slightly before its lock is released. Raises like the work; `SessionLockedError` if a
-        run is in progress.
+        A run's last event is visible slightly before its lock is released. Also raises the errors of `work`; a
+        `SessionLockedError` only if a run is in progress, or after `CLOSING_S` seconds.
         """
         until = asyncio.get_running_loop().time() + CLOSING_S
         while True:
@@ -540,7 +543,9 @@ class Desk(Shelf):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Start a run and wait until its prompt is stored or, without a prompt, until it has begun. Raises like `start`."""
+        """Start a run and wait until its prompt is stored or, without a prompt, until it has begun. Raises the errors of
+        `start`.
+        """
         agent = options.session_metadata[AGENT_KEY]
         if prompt is not None:
             prompt = replace(prompt, names_files=self.agents[agent].client_files)
@@ -571,13 +576,13 @@ class Desk(Shelf):
         return session_id in self._answered or (run is not None and not run.is_over)
 
     def find_left(self, session_id: str) -> AbandonedRequest | None:
-        """The session's abandoned request; None if none exists or a run of this process is about to resume it."""
+        """The session's abandoned request; None if it has none, or if this process runs the session or is about to."""
         return None if self.goes_on(session_id) else find_abandoned(self.store, session_id, self._agents)
 
     async def go_on_with(self, request: AbandonedRequest) -> None:
         """Start the run that resumes an abandoned request, unless it was cancelled or this process is ending.
 
-        Raises like `begin_run`.
+        Raises the errors of `begin_run`.
         """
         assert request.options is not None, "only a request with options can be resumed"
         if await self.messages.cancel_left(request.session_id, request.said_seq, request.options.key_file):
@@ -681,7 +686,9 @@ def note_key(request_id: str) -> str:
 
 
 def request_id_of(key: str | None, *parts: Any) -> str | None:
-    """The request id: the key and a digest of `parts`; None without a key. Raises `RequestRefusedError` 400."""
+    """The request id: the key and a digest of `parts`; None without a key. Raises `RequestRefusedError` 400 for an invalid
+    key.
+    """
     if key is None:
         return None
     return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(parts).encode()).hexdigest()[:16]}"

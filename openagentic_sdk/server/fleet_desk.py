@@ -53,7 +53,7 @@ class FleetDesk(Desk):
         )
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End all runs of a session permanently, wherever they are; return False if there are none."""
+        """End all runs of a session permanently, wherever they are; return False if the session has none."""
         await self._metadata(who, session_id)
         runs = await self._fleet.runs(states=OPEN, session=session_id)
         ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]

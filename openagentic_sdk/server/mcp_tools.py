@@ -194,7 +194,7 @@ class RunTools:
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Run a tool and return the result of `tools/call`; errors become results with `isError`.
 
-        Raises `InputRequired`, and `RpcError` for an unknown tool.
+        Raises `InputRequired`, and `RpcError` for an unknown tool or unusable `inputs` of the caller.
         """
         schema = next((tool["inputSchema"] for tool in self.definitions() if tool["name"] == name), None)
         if schema is None:
@@ -458,7 +458,7 @@ def _elicitation(session_id: str, parked: ParkedQuestion) -> dict[str, Any]:
 
 
 def _read_answer(response: Any, question: ParkedQuestion) -> str | None:
-    """The user's answer; None if none exists. For a permission, only the choices offered are valid."""
+    """The user's answer; None if the user gave no valid one. For a permission, only the choices offered are valid."""
     content = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(content, Mapping):
         return None

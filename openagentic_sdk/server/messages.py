@@ -83,9 +83,10 @@ class Messages:
         await self._remove(done)
 
     async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
-        """Remove the messages that a finished run has received, or all if it was cancelled.
+        """Remove the messages that a finished run has received and, unless it may continue, the cancels; all if it was
+        cancelled.
 
-        A message that it has not received becomes the next prompt, unless the run failed.
+        A message that the run has not received becomes the next prompt, unless the run failed.
         """
         if not self._store.has_inbox:
             return
@@ -104,7 +105,7 @@ class Messages:
     async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
         """Cancel a session's request, which has no run, if a cancel for a run that began with event `first_seq` is waiting.
 
-        Return whether one was.
+        Return whether such a cancel was waiting.
         """
         waiting = await self._waiting([session_id])
         cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]

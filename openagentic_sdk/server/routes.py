@@ -88,7 +88,7 @@ async def post_message(office: Office, who: Principal, session_id: str, body: An
 
 
 async def post_cancel(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """End the run, whether it is running or waiting; do nothing if none exists."""
+    """End the run, whether it is running or waiting; do nothing if the session has none."""
     read_fields(body, values.EmptyBody)
     return 202, {"session_id": session_id, "was_running": await office.desk.cancel(who, session_id)}
 

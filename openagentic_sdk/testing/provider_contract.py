@@ -92,7 +92,9 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         return [event for event in events if event is not None]
 
     async def answer(self, turn: ProviderTurn) -> ModelOutput:
-        """Return the answer to a turn; if the provider has `stream` and `complete`, check that their answers are equal."""
+        """Return the answer to a turn; if the provider has `stream` and `complete`, check that both return the same text,
+        reasoning and refusal.
+        """
         outputs = []
         if isinstance(provider := self.make_provider([turn]), StreamingProvider):
             outputs.append(folded(await self.events(provider)))

@@ -15,7 +15,7 @@ from ..providers.wrappers.wrap import StreamedProvider
 
 
 class RecordingProvider(StreamedProvider):
-    """A wrapper around a provider that passes everything on, and writes each complete answer to a cassette.
+    """A wrapper around a provider that passes its answers on, and writes each complete one to a cassette.
 
     The cassette is a script file (see `testing.scripted`), rewritten after each answer. `api_key` and the values of
     secret-looking environment variables are masked in it, like all tokens of known formats. Raises `OSError` if the file

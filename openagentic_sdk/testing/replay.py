@@ -227,7 +227,7 @@ def _lines(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Ma
 
 
 class RecordedTool(Tool):
-    """A tool as the model saw it, which returns the recorded result of each call."""
+    """A tool as the model saw it, which returns a call's recorded result. Raises `ReplayMismatchError` without one."""
 
     def __init__(self, spec: Mapping[str, Any], results: Mapping[str, ToolResult], effect: Effect = "unsafe") -> None:
         function = as_mapping(spec.get("function"))

@@ -106,7 +106,8 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 class BlockingTool(Tool):
     """A tool with blocking code; it runs in a thread of its own, so the event loop is not blocked.
 
-    A cancelled call sets `ctx.cancelled` and waits for the thread to notice: no thread outlives its call.
+    A cancelled call sets `ctx.cancelled` and waits a moment (`THREAD_MOMENT_S`) for the thread to end; then it abandons the
+    thread.
     """
 
     @abstractmethod

@@ -1,8 +1,9 @@
 """Run a command line with bash.
 
 Each call is a separate shell: `bash --noprofile --norc -c <the command, byte for byte>`, no standard input, a scrubbed
-environment. Between calls only the working directory is kept, as long as it stays inside the workspace. When a call
-returns, nothing that it started still runs, except a shell started with `run_in_background`, which ends with the run.
+environment. Between calls only the working directory is kept, as long as it stays inside the workspace. When a call returns,
+nothing that it started still runs, except processes that cannot be killed and a shell started with `run_in_background`,
+which ends with the run.
 """
 
 from __future__ import annotations

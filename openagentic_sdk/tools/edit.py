@@ -128,8 +128,8 @@ class EditTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}})
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """Determine the outcome after a crash: a file in the state that the model last saw was not edited; otherwise it is
-        unknown (None).
+        """Determine the outcome after a crash: a file in the state that the model last saw was not edited; otherwise the
+        outcome is unknown (None).
         """
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
@@ -218,7 +218,9 @@ def _crlf(text: str) -> str:
 
 
 def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> list[int]:
-    """The occurrences that fit the anchors, as many as requested. Raises `ValueError` if none fit or it is ambiguous."""
+    """The occurrences that fit the anchors, as many as requested. Raises `ValueError` if none fit, or if several do without
+    `count`.
+    """
     chosen_starts = [
         start
         for start in starts

@@ -75,9 +75,9 @@ def tool(
     """Turn a function, async or not, into a tool; a synchronous one runs in a thread of its own.
 
     `name` defaults to the function's, `description` to its docstring. `effect`: `read` if it changes nothing, `idempotent`
-    if repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers` is as in
-    `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels. Raises
-    `OptionsError` for a parameter or result that JSON cannot represent, and for invalid labels.
+    if repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers` is as in `Tool`.
+    The other arguments are those of `ToolLabels`; without any of them the tool declares no labels. Raises `OptionsError` for
+    a parameter or result that JSON cannot represent, and for invalid labels, and `TypeError` for an unknown argument.
     """
     for argument in unknown:
         raise TypeError(f"tool() takes no argument {argument!r}{advice_on(argument, tool.__kwdefaults__ or ())}")

@@ -19,7 +19,7 @@ class CallsInside(Protocol):
         """Make a call and wait for its result, which is in the log by then, even if the wait is cancelled. `labels` are
         those of its arguments, from code that tracks them.
 
-        Raises whatever ends the run.
+        Raises the error that ends the run, if one occurs.
         """
 
 

@@ -40,7 +40,8 @@ class SkillActivateTool(SkillTool):
 
     A skill with `context: fork` is carried out by a subagent instead, and is active only there: then the answer is that of
     `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
-    records nothing. The name of a custom command returns `{"command", "instructions"}` and activates nothing.
+    records nothing. The name of a custom command returns `{"command", "instructions"}` and activates nothing. Raises
+    `SkillNotFoundError` for an unknown name, and `ToolError` for a skill that only people may start.
     """
 
     name = "SkillActivate"

@@ -1,8 +1,9 @@
 """Fetch a page from the web and return it as text.
 
-The connection goes to the address that was checked: a host is looked up once, every address must be allowed, and the socket
-connects to exactly one of them, with the name only in `Host` and in the TLS handshake. Each redirect is checked again; one
-to another host or port is reported to the model and not followed, so a permission to fetch applies to one host.
+The connection goes to an address that was checked: a host is looked up once for each request, every one of its addresses
+must be allowed, and only these are tried, in order, with the name only in `Host` and in the TLS handshake. Each redirect is
+checked again; one to another host or port is reported to the model and not followed, so a permission to fetch applies to one
+host.
 """
 
 from __future__ import annotations

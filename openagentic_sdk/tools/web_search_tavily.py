@@ -31,8 +31,9 @@ _DOMAINS: Mapping[str, Any] = {"items": {"type": "string"}, "maxItems": 50}
 class WebSearchTool(FetchingTool):
     """A tool that searches the web: it returns `{"query", "results": [{"title", "url", "content", "source"}]}`.
 
-    All values are strings; there are at most `max_results`. `transport(url, headers, payload)` returns the service's answer
-    as a dict. Without `api_key`, the variable `TAVILY_API_KEY` is read at each call.
+    All values are strings; there are at most `max_results` results, or as many as the call's `max_results`.
+    `transport(url, headers, payload)` returns the service's answer as a dict. Without `api_key`, the variable
+    `TAVILY_API_KEY` is read at each call.
     """
 
     name = "WebSearch"

@@ -1,6 +1,6 @@
 """The methods of ACP 1: validate an editor's requests and keep its open sessions.
 
-Every capability that `initialize` offers has its method here. A client names sessions, folders and its own MCP servers;
+Every method for which `initialize` offers a capability is here. A client names sessions, folders and its own MCP servers;
 rules, tools and the more permissive permission modes come from the command that started this process.
 """
 
@@ -188,7 +188,7 @@ class EditorAgent:
             self._opening.discard(session_id)
 
     def _check_stored(self, session_id: str, cwd: str) -> None:
-        """Raise for a session that does not exist, is in use by another process, or belongs to another folder."""
+        """Raise for a session that does not exist, is damaged or in use, or belongs to another folder that still exists."""
         session_cwd = self._store.read_metadata(session_id)["metadata"].get("cwd")
         is_elsewhere = isinstance(session_cwd, str) and os.path.realpath(session_cwd) != os.path.realpath(cwd)
         if is_elsewhere and os.path.isdir(str(session_cwd)):

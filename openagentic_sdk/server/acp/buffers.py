@@ -28,7 +28,9 @@ ReadBuffer = Callable[[str], Awaitable[Any]]
 
 
 def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatcher:
-    """Create a hook that blocks an edit if the editor has unsaved changes, or returns no text within `wait_s` seconds."""
+    """Create a hook that blocks an edit if the editor has unsaved changes of the file, or returns no text within `wait_s`
+    seconds.
+    """
 
     async def look(payload: dict[str, Any]) -> HookDecision | None:
         input, cwd = payload["tool_input"], str(payload["context"].get("cwd") or "/")

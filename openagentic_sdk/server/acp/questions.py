@@ -74,7 +74,7 @@ def form_params(question: UserQuestion, call: ShownCall | None) -> Json:
 
 
 def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -> str:
-    """The answer in a submitted form; without one, the word in `words` for the user's action.
+    """The answer in a submitted form; without one, the word in `words` for the user's action, or the action itself.
 
     An answer that the question does not permit counts as the action `cancel`.
     """

@@ -93,7 +93,7 @@ class EditorSession:
         self._asking = asyncio.Lock()
 
     async def open(self) -> None:
-        """Determine the mode and model that result from options and project. Raises like `build_agent`."""
+        """Determine the mode and model that result from options and project. Raises the errors of `build_agent`."""
         agent = await run_in_thread(partial(build_agent, self.turns.options))
         self.mode, self.model = agent.gate.mode, agent.model
         self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
@@ -140,7 +140,7 @@ class EditorSession:
             self._tell_to_stop()
 
     async def close(self, how: Literal["cancel", "park"]) -> None:
-        """End the running turn, wait for its end, and release the session."""
+        """End the running turn as in `stop`, wait for its end, and release the session."""
         self._is_closed = True
         await self.stop(how)
         if self._turn is not None:

@@ -49,8 +49,8 @@ class AsyncClient(AsyncOperations):
     generated one), is repeated up to `retries` times if the connection fails or the server asks to retry later; no other
     request is ever repeated.
 
-    Methods raise `RequestRefusedError` (`status`, `code`, the server's message, `retry_after_s`) if the server refuses, and
-    a `ProviderError` if there is no valid response.
+    Methods raise `RequestRefusedError` (`status`, `code`, the server's message, `retry_after_s`) if the server refuses, a
+    `ProviderError` if there is no valid response, and `OptionsError` for invalid arguments.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine in the loop and return its result.
 
-        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine. Raises what the coroutine raises, and
+        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine. Raises the coroutine's errors, and
         `EventLoopError` if the loop is closed before the coroutine has finished.
         """
         with self._lock:

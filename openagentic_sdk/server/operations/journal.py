@@ -50,7 +50,9 @@ class ServedRequest:
 
 
 class Journal:
-    """The log of a server. `write` is called with each line, without its line end; if None, only metrics are collected."""
+    """The log of a server. `write` is called with each line, without its line end; if `write` is None, only metrics are
+    collected.
+    """
 
     def __init__(self, write: Callable[[str], object] | None = None, form: Form = "text") -> None:
         self._write = write

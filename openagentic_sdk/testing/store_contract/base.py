@@ -167,7 +167,7 @@ class StoreTest(unittest.TestCase):
         return answers
 
     def needs_processes(self) -> str:
-        """Return the source that opens the store in another process; skip the test if none exists."""
+        """Return the source that opens the store in another process; skip the test if the backend has none."""
         source = self.process_source()
         if source is None:
             self.skipTest("this store cannot be shared by processes")

@@ -31,7 +31,7 @@ def habits_of(exchange: Exchange, protocol: WireProtocol, chunks: Sequence[Any])
 
 
 def profile_of(host: str) -> str | None:
-    """The vendor with a profile for this host; None if none exists."""
+    """The vendor whose profile names this host; None for an unknown host."""
     for vendor, profile in PROFILES.items():
         if any(host == one or host.endswith(f".{one}") for one in profile["hosts"]):
             return vendor

@@ -57,7 +57,7 @@ class Ended:
 async def run_program(code: str, tools: Sequence[BareTool], call: CallTool, limits: CodeLimits) -> Ended:
     """Run code to its end or to a limit; when this returns or raises, the process is gone and no call is running.
 
-    Raises `ToolError` if there is no sandbox, and re-raises the errors of `call`.
+    Raises `ToolError` if this machine has no sandbox. Also raises the errors of `call`.
     """
     program = _CodeProgram(call, limits)
     with code_place(files(__package__).joinpath("child.py").read_text("utf-8"), limits) as spec:
@@ -126,7 +126,7 @@ class _CodeProgram:
         self._send(first_frame)
 
     async def watch(self) -> None:
-        """Wait for the code's end or its time limit; the clock is stopped while a tool works for it.
+        """Wait for the code's end or its time limit; the clock is stopped while a tool works for the code.
 
         Raises the first error with which a call failed unexpectedly.
         """

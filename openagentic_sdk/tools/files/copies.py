@@ -16,7 +16,7 @@ class FileCopies:
 
 
 def keep_files(ctx: ToolContext, paths: Sequence[str]) -> None:
-    """Keep copies of these files, if the run does so."""
+    """Keep copies of these files, if the run does so. Raises `StorageError`."""
     copies = ctx.services.find(FileCopies)
     if copies is not None:
         copies.keep(ctx, paths)

@@ -70,7 +70,9 @@ class GrepWorker:
         self._rest = b""
 
     def send(self, files: Sequence[tuple[str, int]]) -> None:
-        """Request a batch of files, each a path and its inode number."""
+        """Request a batch of files, each a path and its inode number. Raises `ToolError` if the process ended or cannot
+        start.
+        """
         process = self._process or self._start()
         assert process.stdin is not None
         try:

@@ -100,7 +100,7 @@ class MemoryFolder:
     def changing(self) -> Iterator[dict[str, Any]]:
         """Yield the stored entries, to be changed by `put`, `pop` and the like while no other process changes them.
 
-        Raises `StorageError`, and `ToolError` if they would exceed the size limit: then nothing is changed.
+        Raises `StorageError`, and `ToolError` if the entries would grow beyond their limits: then nothing is changed.
         """
         with self._file.changing() as entries:
             before = len(canonical_json(entries))
@@ -210,7 +210,8 @@ class MemoryFolders:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Split a model's path into the scope and the name in it, which is empty for the scope itself; both are for /memories.
+    """Split a model's path into the scope and the name in it, which is empty for the scope itself; both are empty for
+    /memories.
 
     `/memories/x` is `/memories/project/x`. Raises `ToolError` for any path that is not plainly below /memories.
     """

@@ -168,7 +168,9 @@ class RunShells:
     def start(
         self, command: str, spec: CommandSpec, on_end: Callable[[], None], notes: Sequence[str]
     ) -> BackgroundShell:
-        """Run a command in the background; call `on_end` when it has ended. Raises `ToolInputError` beyond `MAX_SHELLS`."""
+        """Run a command in the background; call `on_end` when its end is noticed. Raises `ToolInputError` beyond
+        `MAX_SHELLS`, and `ToolError` if the command cannot be started.
+        """
         running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
@@ -235,7 +237,7 @@ class _ShellTool(BlockingTool):
 
 
 class BashOutputTool(_ShellTool):
-    """Read the new output of a background shell.
+    """A tool that reads the new output of a background shell.
 
     Returns `{"shell_id", "command", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code",
     "notes"}`. The text is the output since the last call; `exit_code` is `None` while the shell runs.
@@ -265,7 +267,7 @@ class BashOutputTool(_ShellTool):
 
 
 class KillBashTool(_ShellTool):
-    """End a background shell and everything it started. Returns the same as `BashOutput`."""
+    """A tool that ends a background shell and everything it started, and returns the same as `BashOutput`."""
 
     name = "KillBash"
     labels = OWN_SESSION

@@ -48,7 +48,8 @@ def command_environment(
     extra: Mapping[str, str] | None = None,
     workspace: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The environment for a command: `host` (this process's if None) without what `is_dropped`, then `extra`.
+    """The environment for a command: `host` (this process's if None) without the variables that `is_dropped` accepts, then
+    `extra`.
 
     PATH loses relative folders and those in `workspace`, which a model may have written. `keep` names variables that are
     passed unchanged although they would be dropped or shortened. Pagers and interactive prompts of programs are turned off.

@@ -165,7 +165,9 @@ class RunningCommand:
             return
 
     def close(self) -> None:
-        """Kill the command if it still runs, wait until nothing of it is left, and release its socket."""
+        """Kill the command if it still runs, wait up to `REPORT_LIMIT_S` until nothing of it is left, and release its
+        socket.
+        """
         try:
             # A forked child closes its copy of the socket only: the command belongs to the parent.
             if self.report is None and self._owner_pid == os.getpid():

@@ -13,7 +13,9 @@ upper, work) and `cover` (an empty folder, which may contain later mounts); `net
 its tree on), `readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (the capacity of `cwd`, which
 is private and removed with it). Such a program cannot create other processes or send signals.
 
-If the kernel refuses anything, OSError is raised and the command does not start: a sandbox is never partial.
+Three steps are omitted without an error if the kernel does not support them: a new /proc (the old one stays, read-only),
+Landlock's rules in addition to mounts, and, unless `closed`, the system call filter on an unknown architecture. If anything
+else fails, OSError is raised and the command does not start.
 """
 
 from __future__ import annotations

@@ -355,7 +355,7 @@ _WORD = regex(r"[^\s'\"<>|;&()]+")
 
 
 def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
-    """The first named pipe or socket that a command names, or that is at the top of its folders; None if none exists.
+    """The first named pipe or socket that a command names, or that is at the top of its folders; None without one.
 
     A copy of the folder contains another pipe, which leads nowhere.
     """
