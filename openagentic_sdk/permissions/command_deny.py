@@ -36,7 +36,7 @@ MAX_GUESSED_WORDS = 12
 
 
 def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first deny or ask rule that some part of the line matches, or could match."""
+    """A deny or ask rule of the book that some part of the line matches, or could match; None if no rule does."""
     if book.commands:
         # The words first, because the rule that they match is the better reason.
         rule = _by_words(book, subject.line) or _by_guess(book, subject)

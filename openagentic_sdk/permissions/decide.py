@@ -244,7 +244,7 @@ def _changes_nothing(policy: Policy, subject: Subject) -> bool:
 
 
 def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first deny or ask rule that covers any part of the call."""
+    """A deny or ask rule of the book that covers, or could cover, any part of the call; None if no rule does."""
     if not book:
         return None
     rule = _tool_rule(book, subject)
@@ -298,7 +298,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:
-    """The rule of a list that covers this call, whatever its kind."""
+    """A rule of the list that covers this call, of whatever kind; None if no rule does."""
     rule = _tool_rule(book, subject)
     if rule is None and subject.command is not None:
         # In mode `prompt`, which permits nothing by itself: only a rule of the list can be the answer.

@@ -2,7 +2,7 @@
 
 The tables are data, `reading/programs.json`, each with a description and the manual to check it against; `programs` queries
 them. A program missing from a table of hazards is taken at face value, so these lists are generous; a program missing from
-`READERS` never runs without a rule or a question.
+`READERS` is not treated as one that only reads.
 """
 
 from __future__ import annotations

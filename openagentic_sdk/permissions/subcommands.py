@@ -122,7 +122,7 @@ class Subcommands:
 
 @functools.cache
 def subcommands(program: str) -> Subcommands | None:
-    """The table of a program, by its bare name; None if none exists."""
+    """The table of a program, by its bare name; None for a program without a table."""
     name = PROGRAMS.get(program)
     return None if name is None else read_table(read_packaged(__spec__, f"reading/{name}.toml"))
 

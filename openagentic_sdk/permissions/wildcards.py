@@ -1,8 +1,8 @@
 """Command rules with wildcards, assignments or pipes: `git * main`, `ls*`, `PYTHONPATH=. pytest *`, `curl * | bash`.
 
 A `*` matches any characters, including spaces between words. ` *` or `:*` at the end also matches if no more words follow. A
-rule is compared with the words of a command, so spaces in a rule are word boundaries: `git * main` never matches the single
-word `x main`. The time is linear in the length of the command, whatever the rule.
+rule is compared with the words of a command, so spaces in a rule are word boundaries: `git * main` does not match
+`git 'x main'`. The time is linear in the length of the command, whatever the rule.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def for_session(provider: Provider, state: ProviderSession) -> Provider:
 
 
 def read_stream_event(item: Any) -> StreamEvent | None:
-    """Read a stream's item, a dict or object; None for an unknown type. Raises `ProviderResponseError` for a bad call."""
+    """Read a dict or object of a stream; None for an unknown type. Raises `ProviderResponseError` for an invalid one."""
     if isinstance(item, TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)

@@ -89,8 +89,8 @@ class Desk(Shelf):
     `problem` states why there are no agents, for clients that request one. `followers` are the open subscriptions to
     sessions, `left` finds and resumes abandoned requests, `messages` delivers messages to runs.
 
-    Operations on a session raise `SessionNotFoundError` if the principal's tenant has no such session; those that change it
-    also raise `RequestRefusedError` 503 if this process is ending.
+    Operations on a session raise `SessionNotFoundError` if the principal's tenant has no such session; `start`,
+    `answer_all`, `steer`, `fork` and `rewind` also raise `RequestRefusedError` 503 if this process is ending.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ def emit_test(
 
     `agent` names the options, or a function that creates them, as `module:name` below `app_dir` (the session's folder if
     None). Without `agent`, the test uses the command line's agent, which is possible only if the session's agent had no
-    custom tools. Raises `OptionsError` for a log without requests, or if `agent` is invalid or must be given, and `OSError`
-    if a file cannot be written.
+    custom tools. `live_tools` names the tools that the test runs instead of replaying their results. Raises `OptionsError`
+    for a log without requests, or if `agent` is invalid or must be given, and `OSError` if a file cannot be written.
     """
     target = Path(path)
     target = target if target.suffix == ".py" else target.with_name(target.name + ".py")

@@ -2,9 +2,9 @@
 
 A rule is suggested only if it is evidently safe: the exact words of a command, or their beginning for programs that only
 read or check their arguments; one file, or a folder inside the project; a host, a name, a tool. None is suggested for a
-program that runs others, code or its arguments, for anything outside the project, or for anything that a person ever
-refused. Each rule is judged over all recorded calls, to show what else it would have permitted. No allow rule can avoid a
-question about a call that deny or ask rules cover or that touches protected paths, so such calls lead to no suggestion.
+program that runs others, code or its arguments, for files outside the project, or for a call that a person refused. Each
+rule is judged over all recorded calls, to show what else it would have permitted. No allow rule can avoid a question about a
+call that deny or ask rules cover or that touches protected paths, so such calls lead to no suggestion.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class BodyReader:
         self._events: SSEDecoder | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """Add a chunk; return the events that it completes, none while the body is JSON."""
+        """Add a chunk; return the events that it completes, none while the body is JSON. Raises `ProviderResponseError` for
+        an event or body that is too long.
+        """
         if self._events is not None:
             events = self._events.feed(chunk)
             self.has_begun = self.has_begun or any(event.data for event in events)

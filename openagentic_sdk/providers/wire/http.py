@@ -88,8 +88,9 @@ class HttpTransport:
         destination, a request is sent once more on a new connection if its connection was reset, or a reused one was closed,
         before the answer began. `timeouts` default to those of the transport. Raises `ProviderConnectionError`,
         `ProviderTimeoutError`, `ProviderResponseError` for an answer that is not HTTP, and `OptionsError` for a URL or
-        header that cannot be sent. Redirects are followed within the same origin only, and, unless the request is a plain
-        GET, only if the status (307, 308) preserves the method; any other raises `ProviderResponseError`.
+        header that cannot be sent. Up to `_MAX_REDIRECTS` redirects are followed, within the same origin only, and, unless
+        the request is a plain GET, only if the status (307, 308) preserves the method; any other raises
+        `ProviderResponseError`.
         """
         # Before any network access, so that an invalid header is reported even if the endpoint is unreachable.
         check_headers(headers)

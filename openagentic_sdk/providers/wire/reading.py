@@ -64,7 +64,9 @@ class Reading(ABC):
         self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
-        """Add what was received; return the events to show. Raises `ProviderHTTPError` if it is an error."""
+        """Add what was received; return the events to show. Raises `ProviderHTTPError` for the endpoint's error, and another
+        `ProviderError` for an answer that cannot be read.
+        """
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1

@@ -19,7 +19,9 @@ _SPACES = regex(r"\s+")
 
 
 def explain_missing(text: str, old: str) -> str:
-    """Explain in one sentence why `old` is not in the text: a known reason, otherwise the nearest match and its line."""
+    """Explain in one sentence why `old` is not in the text: a known reason, otherwise the nearest match and its line, if any
+    is near.
+    """
     old_lines = old.splitlines()
     if all(_NUMBERED.match(line) for line in old_lines):
         return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"

@@ -61,7 +61,9 @@ def search_contents(
     timeout_s: float,
     clock: Clock,
 ) -> dict[str, Any]:
-    """Run Grep and return its result; files that may not be shown are skipped. Raises `ToolError`."""
+    """Run Grep and return its result; files that may not be shown are skipped. Raises `ToolError`, and `OSError` if the root
+    cannot be read.
+    """
     root, input, ctx, permits = search.root, search.input, search.ctx, search.permits
     limit = int(input.get("head_limit") or max_matches)
     around = int(input.get("-C") or 0)

@@ -15,7 +15,7 @@ from .tree import matching_files
 
 
 def find_files(search: Search, max_matches: int) -> dict[str, Any]:
-    """Run Glob and return its result. Raises `ToolError`."""
+    """Run Glob and return its result. Raises `ToolError`, and `OSError` if the root is not a folder or cannot be listed."""
     root, input, permits = search.root, search.input, search.permits
     check_folder(root, search.ctx)
     limit = min(int(input.get("limit") or max_matches), max_matches)

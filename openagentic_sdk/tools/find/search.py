@@ -1,10 +1,11 @@
 """Find the matching lines of a file, block by block; also the program of Grep's worker process.
 
 It imports almost nothing, because a worker starts for a single search, and depends on neither trees nor rules nor time. A
-file is read in blocks that end at a line's end, never as a whole.
+file is read in blocks that end at a line's end; only a small file, UTF-16 text, and for a multiline pattern a file of up to
+`MAX_MULTILINE_BYTES`, is read as a whole.
 
-A pattern is matched against one line at a time, as in grep; searching a whole block at once only serves to find lines
-quickly, and a match that crosses a line's end is checked again on its line alone.
+A pattern that is not multiline is matched against one line at a time, as in grep; searching a whole block at once only
+serves to find lines quickly, and a match that crosses a line's end is checked again on its line alone.
 """
 
 from __future__ import annotations

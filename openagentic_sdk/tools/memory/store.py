@@ -1,8 +1,8 @@
 """Notes that outlive a session, one folder for each project and one for the user, with the origin of each note.
 
-A folder is one JSON file with all its entries: a name chosen by a model never reaches the disk, and every change is atomic.
-Each entry names the calls that wrote it (session and `seq`) and the outside content that those sessions had read by then,
-and is sealed with this installation's key, so that entries from elsewhere are recognized.
+A folder is one JSON file with all its entries: a name chosen by a model never becomes a file's name, and every change is
+atomic. Each entry names the calls that wrote it (session and `seq`) and the outside content that those sessions had read by
+then, and is sealed with this installation's key, so that entries from elsewhere are recognized.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ class RunningCommand:
         return True
 
     def watch(self, take_end: Callable[[CommandReport | ToolError], None]) -> None:
-        """Make the event loop deliver the report once the command has ended, or the error if its supervisor is lost."""
+        """Make the event loop call `take_end` once the command has ended, with its report, or with the error if its
+        supervisor is lost.
+        """
         loop, watched = asyncio.get_running_loop(), self.fileno()
 
         def look() -> None:

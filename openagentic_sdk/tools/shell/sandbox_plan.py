@@ -194,8 +194,8 @@ def sandbox_plan(
 
     The deepest place decides; at one place the more restrictive entry does. `readable` paths cannot be changed; `put` maps
     places to the folders mounted there, `replaced` files to those read in their place. Nothing in a `hidden` path can be
-    seen; a `covered` folder is empty except for explicit entries. `hidden` is `control_sockets()` if None. The key of this
-    installation is always hidden: with it, a command could forge approvals.
+    seen, except with Landlock in a `writable` folder; a `covered` folder is empty except for explicit entries. `hidden` is
+    `control_sockets()` if None. The key of this installation is always hidden: with it, a command could forge approvals.
     """
     hidden_paths = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
     with suppress(OptionsError):

@@ -260,7 +260,8 @@ class BashSandbox:
         """Apply or drop a command's effects on a copy, and list them; None if there is no copy or effects are not requested.
 
         The list is `{"created", "changed", "deleted", "applied", "total"}`: at most 500 paths, relative to `shown_root`.
-        `keep_files` receives the files before they change, if effects are requested.
+        `keep_files` receives the files before they change, if effects are requested. Raises `ToolError` if the effects
+        cannot be read or were applied only in part.
         """
         names: dict[str, list[str]] = {"created": [], "changed": [], "deleted": []}
         total = 0
