@@ -1,8 +1,8 @@
 """Tables of programs: which run other commands or code, which options run or write something, and which programs only read.
 
-The tables are data, `reading/programs.json`, each with a description and the manual to check it against; `programs` queries
-them. A program missing from a table of hazards is taken at face value, so these lists are generous; a program missing from
-`READERS` is not treated as one that only reads.
+The tables are data, `reading/programs.json`, each with a description and the manual to check it against; the module
+`programs` queries them. A program missing from a table of hazards is taken at face value, so these lists are generous; a
+program missing from `READERS` is not treated as one that only reads.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Rule:
     folder for a path like `/x`.
 
     `words` are those of a command (a prefix unless `exact`), or the one name of a parameter. `pattern` is the pattern of
-    every other kind, or that of the parameter's value; `wildcards` parses the one of a `wildcard` rule.
+    every other kind, or that of the parameter's value; the module `wildcards` parses the pattern of a `wildcard` rule.
     """
 
     text: str

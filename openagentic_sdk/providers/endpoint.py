@@ -44,8 +44,8 @@ _MODEL_NAMES = ("id", "modelId", "name", "model")
 class EndpointArguments(TypedDict, total=False):
     """The constructor arguments common to every provider over HTTP.
 
-    `api_key` is a string or a callable, see `keys`; `headers` are sent with each request, and may be a callable too.
-    `settings` apply to every request. `transport` and `stream_transport` are callables that replace the sockets, `http`
+    `api_key` is a string or a callable, see the module `keys`; `headers` are sent with each request, and may be a callable
+    too. `settings` apply to every request. `transport` and `stream_transport` are callables that replace the sockets, `http`
     configures the sockets; providers that are given the same `HttpTransport` share its connections.
     """
 

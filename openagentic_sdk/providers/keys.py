@@ -72,7 +72,8 @@ class KeySource:
 async def call(giver: Callable[[], Any], name: str) -> Any:
     """Call a user's callable, sync or async.
 
-    Raises its `OptionsError` or `ProviderError` unchanged, and `ProviderConnectionError` for any other `Exception`.
+    Raises the callable's `OptionsError` or `ProviderError` unchanged, and `ProviderConnectionError` for any other
+    `Exception`.
     """
     try:
         return await ask_callable(giver, f"openagentic-{name}")

@@ -120,7 +120,7 @@ class ToolCallAssembler:
                 self._by_id.setdefault(slot.id, slot)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
-        """Return the calls of an answer that ended for this reason; its end counts as that of every call."""
+        """Return the calls of an answer that ended for this reason; the answer's end counts as the end of every call."""
         heard_calls = [
             HeardCall(
                 slot.id,

@@ -142,7 +142,7 @@ class Messages:
                 await self._desk.begin_run(session_id, prompt, options)
 
     async def sessions_of(self, session_ids: Sequence[str]) -> list[str]:
-        """Return the ids of those of the given sessions that have waiting messages."""
+        """Return the ids of the given sessions that have waiting messages."""
         return list(dict.fromkeys(message.session_id for message in await self._waiting(session_ids)))
 
     async def _waiting(self, session_ids: Sequence[str]) -> Sequence[InboxMessage]:

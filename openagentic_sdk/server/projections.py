@@ -1,7 +1,7 @@
 """The routes of the two protocols derived from the native one: AG-UI and the Responses API.
 
-A route starts a run through the desk, follows its session, and folds the events into messages of its protocol; `agui` and
-`responses` contain those folds.
+A route starts a run through the desk, follows its session, and folds the events into messages of its protocol; the modules
+`agui` and `responses` contain the folds.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class CallsInside(Protocol):
 
     async def make(self, name: str, input: Mapping[str, Any], labels: Mapping[str, Any] | None = None, /) -> ToolResult:
         """Make a call and wait for its result, which is in the log by then, even if the wait is cancelled. `labels` are
-        those of its arguments, from code that tracks them.
+        those of the call's arguments, from code that tracks them.
 
         Raises the error that ends the run, if one occurs.
         """

@@ -22,8 +22,9 @@ MAX_LISTED_RESOURCES = 50
 class SkillLoadTool(SkillTool):
     """A tool that reads a skill: it returns `{"name", "summary", "checklist", "content", "path"}`.
 
-    `resources` are added if the skill has other files. With `path`, the answer is one of these: `{"name", "path",
-    "content"}`. Raises `SkillNotFoundError` for an unknown name, and `ToolError` for a skill that only people may start.
+    `resources` are added if the skill has other files. With `path`, it returns one of these files:
+    `{"name", "path", "content"}`. Raises `SkillNotFoundError` for an unknown name, and `ToolError` for a skill that only
+    people may start.
     """
 
     name = "SkillLoad"

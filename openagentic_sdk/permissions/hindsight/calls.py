@@ -106,8 +106,8 @@ RulesFor = Callable[[str], SettingsRules]
 
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
-    """Judge the calls by the rules that `rules_for` returns for their project's folder; if it is None, by those in their
-    logs.
+    """Judge the calls by the rules that `rules_for` returns for their project's folder; if `rules_for` is None, by the rules
+    in their logs.
     """
     changes: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Wrap a provider with what an unattended run needs, in the right order: retries, then the breaker, then fallbacks.
 
-A call that was retried three times is one failure of the endpoint, and another model is called only once the first one's
-endpoint has failed or its breaker is open.
+A call that failed, however often it was retried, is one failure of the endpoint, and another model is called only once the
+first one's endpoint has failed or its breaker is open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def guarded(
     fallback: Sequence[Fallback | str] = (),
     clock: Clock | None = None,
 ) -> Provider:
-    """Wrap the provider with retries, the breakers that this process shares for its models, and fallback models.
+    """Wrap the provider with retries, the breakers that this process shares for the provider's models, and fallback models.
 
     `retry` defaults to a policy that also retries in the middle of an answer. A fallback that names a provider gets retries
     and breakers too. Providers without an endpoint have no breaker. Raises `OptionsError` for a fallback whose provider

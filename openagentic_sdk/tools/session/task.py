@@ -29,10 +29,10 @@ class Subagents:
     ) -> SubagentResult:
         """Run a subagent to its end, for this call.
 
-        `events` are recorded after its prompt, for example the activation of a skill. `build` creates an agent without a
-        definition from the agent that starts it. A call left open by an earlier process continues with its subagent. Raises
-        `ToolError` if there is no agent of this name or none may be started, and `UnknownOutcomeError` if that subagent
-        cannot continue.
+        `events` are recorded after the subagent's prompt, for example the activation of a skill. `build` creates an agent
+        without a definition from the agent that starts it. A call left open by an earlier process continues with its
+        subagent. Raises `ToolError` if there is no agent of this name or none may be started, and `UnknownOutcomeError` if
+        that subagent cannot continue.
         """
         raise NotImplementedError
 

@@ -74,7 +74,7 @@ class CommandSpec:
 @frozen(kw_only=True)
 class ServerSpec:
     """A program with which the host itself communicates. `argv` begins with a path, `grace_s` is the time between SIGTERM
-    and SIGKILL, and `sandbox` is a plan (see `sandbox`).
+    and SIGKILL, and `sandbox` is a plan (see the module `sandbox`).
     """
 
     argv: tuple[str, ...]
@@ -342,7 +342,9 @@ class _Helper:
             return
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End the helper and wait for it; `at_once` kills it. This ends no command: each is ended through its own socket."""
+        """End the helper and wait for it; `at_once` kills the helper. No command is ended by this: each is ended through its
+        own socket.
+        """
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = 0  # the parent that forked this process waits for it; avoid the warning here

@@ -55,7 +55,7 @@ _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", 
 class SandboxReport:
     """The kinds of sandbox ("rungs") that work on this machine; `reasons` explains why each of the others does not.
 
-    `sees_environments` is true if in the best one a command can still read the environment of this user's other processes,
+    `sees_environments` is true if in the best rung a command can still read the environment of this user's other processes,
     `hides_abstract_sockets` if sockets without a file are unreachable even with network access.
     """
 
@@ -190,7 +190,7 @@ def sandbox_plan(
     limits: Sequence[tuple[int, int]] = (),
     closed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Build a plan in the format of `sandbox`, of types that `marshal` supports.
+    """Build a plan in the format of the module `sandbox`, of types that `marshal` supports.
 
     The deepest place decides; at one place the more restrictive entry does. `readable` paths cannot be changed; `put` maps
     places to the folders mounted there, `replaced` files to those read in their place. Nothing in a `hidden` path can be
