@@ -211,12 +211,14 @@ class PermissionGate(WithAdvice):
         source: str = "options",
         root: str | None = None,
     ) -> PermissionGate:
-        """Return the gate with more rules in its last layer, for settings and options. Raises `PermissionRuleError`."""
+        """Return the gate with more rules in its last layer, for settings and options; `root` is the folder for patterns
+        that begin with one slash. Raises `PermissionRuleError` for an invalid rule.
+        """
         return replace(self, allow=allow, ask=ask, deny=deny, source=source, root=root)
 
     def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
         """Return the gate with more allow rules in its first layer, which contains those of settings. Raises
-        `PermissionRuleError`.
+        `PermissionRuleError` for an invalid rule.
         """
         first, *inner = self.layers
         more = parse_rules(allow, "allow", "suggested", root)
@@ -395,7 +397,7 @@ class PermissionGate(WithAdvice):
         return facts.result(verdict)
 
     async def permits_path(self, path: str, write: bool, context: GateContext = None) -> bool:
-        """Decide, without a question, whether a running call may touch one more path.
+        """Decide, without a question, whether a running call may read or, with `write`, change one more path.
 
         It may if the policy permits it, or if the call was approved for this very path or, unless an ask rule covers the
         path, for a folder above it.

@@ -39,7 +39,7 @@ def make_policy(
     source: str,
     root: str | None,
 ) -> Policy:
-    """Build one layer from rules. Raises `PermissionRuleError` for an invalid one."""
+    """Build one layer from rules; `only`, unless None, lists everything that may be used. Raises `PermissionRuleError`."""
     # `only` is parsed like a deny rule, in which any tool name may have wildcards: the list grants nothing by itself.
     return Policy(
         mode,

@@ -96,7 +96,9 @@ class Rule:
 
 @functools.lru_cache(maxsize=4096)
 def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "options", root: str | None = None) -> Rule:
-    """Parse one rule. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
+    """Parse one rule; `source` and `root` are as in `Rule`. Raises `PermissionRuleError`, which names the rule, the reason
+    and the `source`.
+    """
     match = re.fullmatch(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
         raise PermissionRuleError(text, "a rule must be a tool's name, or a name and a pattern in brackets", source)
@@ -334,7 +336,8 @@ class RuleBook:
         return next((rule for rule in self.domains if host_matches(rule.pattern, host)), None)
 
     def forbidding_path(self, names: Sequence[str], bases: tuple[str, ...], *, write: bool) -> Rule | None:
-        """The first deny or ask rule that matches any name of a path; see `compile_pattern` for the bases.
+        """The first deny or ask rule about reading or, with `write`, about writing that matches any name of a path; see
+        `compile_pattern` for the bases.
 
         A path that may not be read may not be edited either.
         """

@@ -155,8 +155,8 @@ class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
     `apply` takes a chunk and returns the events to show; `finish` returns the whole answer once the stream has ended.
-    `origin` is the endpoint's host in the opaque extras, which are sent back to that host only. `has_choices` is true
-    if several answers were requested (`n`), of which the first is read.
+    `origin` is the endpoint's host in the opaque extras, which are sent back to that host only. `think_tags` is as in
+    `Quirks`; `has_choices` is true if several answers were requested (`n`), of which the first is read.
     """
 
     def __init__(

@@ -188,7 +188,9 @@ class HttpCall:
             continue
 
     async def send_piece(self, data: bytes, *, more: bool) -> None:
-        """Send a piece of the body. Raises `TimeoutError` if the client does not read, `OSError` if it has disconnected."""
+        """Send a piece of the body; `more` is false for the last one. Raises `TimeoutError` if the client does not read,
+        `OSError` if it has disconnected.
+        """
         await within(SEND_S, self._send({"type": "http.response.body", "body": data, "more_body": more}))
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:

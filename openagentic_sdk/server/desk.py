@@ -401,7 +401,8 @@ class Desk(Shelf):
     async def follow(
         self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """Follow a session during the block; the follower is woken when this process ends.
+        """Follow a session during the block, with deltas unless `deltas` is false; the follower is woken when this process
+        ends.
 
         Raises `RequestRefusedError` 409 if the cursor exceeds the log.
         """

@@ -166,7 +166,7 @@ class Guard:
     def redeem(self, ticket: str, *, secure: bool, path: str = "/") -> str | None:
         """Use up a ticket; return its `Set-Cookie` value, None if it was used before or has expired.
 
-        `path` is where the application is mounted.
+        `path` is where the application is mounted; with `secure`, browsers send the cookie over https only.
         """
         # `pop` uses the ticket up even if it has expired, and never twice for two requests.
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))

@@ -76,7 +76,9 @@ _NumberedTurn = tuple[int, Mapping[str, Any]]
 
 
 class ScriptedProvider(StreamedProvider):
-    """A provider that plays one turn per request, in order. `requests` records the requests for tests."""
+    """A provider that plays one turn of a script per request, as this module describes. `requests` records the requests for
+    tests.
+    """
 
     def __init__(
         self,

@@ -57,7 +57,9 @@ def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
 
 
 def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: bool) -> Rule | None:
-    """The first rule that forbids reading or writing the file at a path under another of its names (hard links)."""
+    """The first rule that forbids reading or, with `write`, writing the file at a path under another of its names (hard
+    links).
+    """
     try:
         status = os.lstat(path)
     except (OSError, ValueError):  # there is no file

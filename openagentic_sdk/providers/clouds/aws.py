@@ -114,7 +114,8 @@ def sign(
 ) -> dict[str, str]:
     """Sign a request; return the headers `Authorization`, `X-Amz-Date` and, for temporary keys, `X-Amz-Security-Token`.
 
-    `headers` are the request's headers to be signed in addition to the host. `url` is the URL as sent, already quoted.
+    `headers` are the request's headers to be signed in addition to the host. `url` is the URL as sent, already quoted; `now`
+    defaults to the current time.
     """
     parts = urlsplit(url)
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")

@@ -71,7 +71,9 @@ class EventStreamDecoder:
 
 
 class EventStreamReader(BodyReader):
-    """A reader of a stream of messages or a JSON body: a message begins with a NUL (in its length), text never does."""
+    """A reader of a stream of messages or a JSON body: a message begins with a NUL (in its length), text never does.
+    `is_plain` is as in `EventStreamDecoder`.
+    """
 
     def __init__(self, *, is_plain: bool = False) -> None:
         super().__init__()

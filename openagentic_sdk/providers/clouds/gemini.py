@@ -56,7 +56,8 @@ _LEVELS = ("minimal", "low", "medium", "high")
 class GeminiProvider(EndpointProvider):
     """A provider for Gemini's own API. The key is that of the call, else `api_key`, else GEMINI_API_KEY.
 
-    `thinking` is the API's own `thinkingConfig`; it takes precedence over `RequestSettings.reasoning_effort`.
+    `base_url` defaults to GEMINI_BASE_URL, then to Gemini's address. `thinking` is the API's own `thinkingConfig`; it takes
+    precedence over `RequestSettings.reasoning_effort`.
     """
 
     name = "gemini"

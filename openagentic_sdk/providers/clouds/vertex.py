@@ -20,7 +20,8 @@ class VertexClaudeProvider(HostedClaudeProvider):
     """A provider for Claude on Vertex AI. `api_key` is an OAuth access token (valid for an hour) or a function for one.
 
     `project` defaults to GOOGLE_CLOUD_PROJECT and `region` to GOOGLE_CLOUD_LOCATION; the region `global` has no host of its
-    own. Raises `OptionsError` if either is missing or invalid.
+    own. `cache_ttl` and `thinking` are as in `AnthropicProvider`. Raises `OptionsError` if the project or the region is
+    missing or invalid.
     """
 
     name = "vertex"
@@ -54,7 +55,10 @@ class VertexClaudeProvider(HostedClaudeProvider):
 
 
 class VertexGeminiProvider(GeminiProvider):
-    """A provider for Gemini on Vertex AI, with project, region and token as in `VertexClaudeProvider`."""
+    """A provider for Gemini on Vertex AI, with project, region and token as in `VertexClaudeProvider`.
+
+    `thinking` is as in `GeminiProvider`.
+    """
 
     name = "vertex-gemini"
     hosts = ("googleapis.com",)

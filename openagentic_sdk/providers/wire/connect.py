@@ -59,7 +59,7 @@ class Line:
         self._is_cut = False
 
     def hold(self, sock: socket.socket, *, in_place_of: socket.socket | None = None) -> None:
-        """Add a socket, or replace one. Raises `FeedStopped` if the line has been cut."""
+        """Add a socket, or replace `in_place_of` with it. Raises `FeedStopped` if the line has been cut."""
         with self._lock:
             # A TLS socket takes over the descriptor of the plain one: cutting or closing both would hit a reused
             # number.
@@ -153,16 +153,16 @@ def open_connection(
 
 
 def connect(host: str, port: int, timeout_s: float | None, line: Line) -> socket.socket:
-    """Connect a socket to the first of the host's addresses that accepts. Raises `OSError`, and `FeedStopped` if the line
-    was cut.
+    """Connect a socket to the first of the host's addresses that accepts. Raises `OSError`, also after `timeout_s` seconds
+    (None: no limit), and `FeedStopped` if the line was cut.
     """
     addresses = in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
     return connect_one(addresses, host, timeout_s, line)
 
 
 def connect_one(addresses: list[Address], host: str, timeout_s: float | None, line: Line) -> socket.socket:
-    """Connect a socket to the first of these addresses that accepts. Raises `OSError`, and `FeedStopped` if the line was
-    cut.
+    """Connect a socket to the first of these addresses that accepts. Raises `OSError`, also after `timeout_s` seconds (None:
+    no limit), and `FeedStopped` if the line was cut.
     """
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s

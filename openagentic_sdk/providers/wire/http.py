@@ -47,9 +47,9 @@ _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 class HttpTransport:
     """A transport of requests to any number of hosts over shared, persistent connections, from any loops and threads.
 
-    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
-    `ssl_context` defaults to a shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
-    `max_body_bytes` limits the uncompressed size of one answer.
+    `timeouts` defaults to `Timeouts()`. `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY,
+    HTTPS_PROXY, ALL_PROXY and NO_PROXY. `ssl_context` defaults to a shared context with the system's certificates, or those
+    of SSL_CERT_FILE and SSL_CERT_DIR. `max_body_bytes` limits the uncompressed size of one answer.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ _AGAIN = Backoff(0.25, 10.0)
 
 
 class AsyncClient(AsyncOperations):
-    """A client for the server at `base_url`, which includes any path prefix.
+    """A client for the server at `base_url`, which includes any path prefix. `token` is sent with each request, if given.
 
     Each operation of the contract is a method that returns the contract's value as an object. Path parameters are
     positional; fields of the query or body are keyword arguments. A GET, or a request with an Idempotency-Key (`key`, or a

@@ -79,7 +79,7 @@ def can_name_a_file(path: str) -> bool:
 
 
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:
-    """Resolve `path`. Raises `ToolError` if the call may not access it."""
+    """Resolve `path`. Raises `ToolError` if the call may not read it or, with `write`, change it."""
     resolved = resolve_path(path, ctx.cwd)
     if not await ctx.services.get(PathRules).permits(ctx, resolved.real, write=write):
         raise ToolError(f"{path!r} leads to {resolved.real}, which this call may not {'write' if write else 'read'}")

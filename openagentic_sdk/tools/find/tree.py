@@ -86,7 +86,10 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
 def matching_files(
     search: Search, pattern: GlobPattern, enters: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[Folder, list[str]]]:
-    """Yield the folders of a search that may contain a match, each with the names of the files that match."""
+    """Yield the folders of a search that may contain a match, each with the names of the files that match.
+
+    `enters` is as in `WalkOptions`.
+    """
     input = search.input
     suffixes = type_suffixes(input["type"]) if input.get("type") else None
     options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True), enters)

@@ -114,7 +114,7 @@ class MemoryFolder:
                 )
 
     def put(self, entries: dict[str, Any], name: str, text: str, write: Write, moved_from: str | None = None) -> None:
-        """Create, change or move an entry. Earlier doubts about it remain until a person vouches for the entry."""
+        """Create, change or move (from `moved_from`) an entry. Earlier doubts remain until a person vouches for it."""
         old = moved_from or name
         old_entry = self.entry(old, entries.pop(old)) if old in entries else Entry("", "", (), (), is_ours=True)
         strange = () if old_entry.is_ours else ("its previous content is of unknown origin",)

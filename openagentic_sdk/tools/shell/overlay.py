@@ -121,7 +121,7 @@ def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool
 def permitted_effects(
     folder: str, effects: list[FileEffect], refusal: Callable[[str], str | None]
 ) -> tuple[list[FileEffect], dict[str, str]]:
-    """The effects that may be applied, and the absolute paths of the others with the reasons.
+    """The effects that may be applied, and the absolute paths of the others with the reasons that `refusal` gives.
 
     If a deleted folder contains something that may not be deleted, everything else in it is deleted.
     """

@@ -233,8 +233,8 @@ class Outbox:
 def run_command(
     spec: CommandSpec, *, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
 ) -> CommandReport:
-    """Run a command to its end, its time limit or its cancellation. Afterwards, even after an error, none of its processes
-    is left but those that cannot be killed.
+    """Run a command to its end, its time limit or its cancellation, for which `is_cancelled` is polled. Afterwards, even
+    after an error, none of its processes is left but those that cannot be killed.
 
     Raises `ToolError` if the command cannot be started or does not end, or if its supervisor is lost.
     """

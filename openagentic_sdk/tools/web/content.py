@@ -45,7 +45,7 @@ class PageText:
 
 
 def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, max_bytes: int) -> PageText:
-    """Decode the text of a response. Raises `ToolError` for other content, with its type and size."""
+    """Decode the text of a response; HTML becomes Markdown unless `is_raw`. Raises `ToolError` for other content."""
     fields = {name.lower(): value for name, value in headers.items()}
     content_type, declared = parse_content_type(fields.get("content-type", ""))
     data, is_cut = _decompressed(body, fields.get("content-encoding", ""), max_bytes)
