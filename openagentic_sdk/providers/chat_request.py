@@ -395,7 +395,9 @@ def write_tools(
     definitions = []
     most = rules_of(names.vendor).tools
     if most is not None and len(tools) + len(extra_tools) > most:
-        tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
+        room = max(0, most - len(extra_tools))
+        left_out = [*tools[room:], *extra_tools[most:]]
+        tools, extra_tools = tools[:room], extra_tools[:most]
         listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
         names.notices.append(f"the endpoint accepts at most {most} tools; {len(left_out)} omitted: {listed}")
     for tool in (*tools, *extra_tools):

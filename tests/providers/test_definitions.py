@@ -18,7 +18,7 @@ from openagentic_sdk.parts.mcp.definitions import read_schema
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import ProviderSession
-from openagentic_sdk.providers.chat_request import RequestSettings, ToolNames, build_chat_request
+from openagentic_sdk.providers.chat_request import RequestSettings, ToolNames, build_chat_request, write_tools
 from openagentic_sdk.providers.definitions.accept import accepted
 from openagentic_sdk.providers.definitions.refusals import refused_tool
 from openagentic_sdk.providers.definitions.table import TABLE
@@ -386,6 +386,9 @@ class Refusals(unittest.TestCase):
         payload, names = request(tools, OPENAI)
         self.assertEqual(len(payload["tools"]), 128)
         self.assertEqual(names.notices, ["the endpoint accepts at most 128 tools; 2 omitted: t128, t129"])
+        own = [{"type": "web_search", "name": f"own{number}"} for number in range(130)]
+        written = write_tools(tools[:5], own, dict, names)
+        self.assertEqual([each["name"] for each in written], [f"own{number}" for number in range(128)])
         self.assertEqual(len(request(tools)[0]["tools"]), 130)
 
 
