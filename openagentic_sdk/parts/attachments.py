@@ -59,7 +59,8 @@ class Attachments(Part):
     async def _read_file(self, part: MediaPart, path: str, number: int) -> MediaPart | str:
         """Read the file that a part names; return the part with its data, or a text file's content to append to the prompt.
 
-        Raises `OptionsError` if the gate denies it, or if the file cannot be read or is too large.
+        Raises `OptionsError` if the gate denies it, or if the file cannot be read, is too large, or has content that cannot
+        be sent.
         """
         run = self.run
         use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
@@ -140,7 +141,9 @@ class Attachments(Part):
         return {**part, "type": "other", "note": note}
 
     async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store a part's `data` as a blob; return the part with size and digest, or unchanged if `data` is not base64."""
+        """Store a part's `data` as a blob; return the part with the blob's size and digest, or unchanged without valid
+        base64.
+        """
         fields = dict(part)
         try:
             data = base64.b64decode(fields.pop("data"), validate=True)

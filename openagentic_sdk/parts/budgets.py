@@ -1,7 +1,7 @@
 """Limit tokens and money: per session with its subagents, and per day or hour (UTC) for all sessions of a store.
 
-Limits are checked before each step and while an answer arrives. An endpoint reports the cost of an answer only at its end;
-until then its tokens are estimated from its size. The limits for all sessions are in `limits.toml`:
+Limits are checked before each step and while an answer arrives. An endpoint reports the cost of an answer only at the
+answer's end; until then the answer's tokens are estimated from its size. The limits for all sessions are in `limits.toml`:
 
     [day]                      # all sessions together
     max_cost_usd = 20.0
@@ -137,7 +137,8 @@ _ByteLimit = tuple[Callable[[], float], str]
 class Budgets(Part):
     """A part that enforces the budget of a run, which its subagents share.
 
-    `shared` returns the daily and hourly budgets that apply to a session id at a time in epoch seconds; it blocks.
+    `shared` is a blocking function that returns the daily and hourly budgets that apply to a session id at a time in epoch
+    seconds; None means that no such limits exist.
     """
 
     limits = frozenset({"max_tokens", "max_cost_usd"})
@@ -171,7 +172,9 @@ class Budgets(Part):
                     self.exhaust(None)
 
     def exhaust(self, why: str | None) -> None:
-        """Mark the budget as exhausted because a subagent of the current turn ended with "budget"; `why` is its message."""
+        """Mark the budget as exhausted because a subagent of the current turn ended with "budget"; `why` is the subagent's
+        error message, if any.
+        """
         self._budget.ended = why or "the budget was spent inside a subagent"
 
     async def before_step(self) -> None:
@@ -279,9 +282,9 @@ _WILDCARD = regex(r"[*?]|\[!?\]?[^\]]*\]")
 class LimitLeft:
     """The remainder of the limits of one entry for one tag or tenant, or for all sessions (`name` is then empty).
 
-    If `name` is the entry's pattern, it represents the names that have spent nothing. A number is None if the entry has no
-    such limit, or if another entry overrides it; `left_usd` is also None after a call of one of the `unpriced` models,
-    because without a price the limit allows no further calls. `until` is the end of the window, in epoch seconds.
+    If `name` is a pattern with wildcards, it represents the matching names that have spent nothing. A number is None if the
+    entry has no such limit, or if another entry overrides it; `left_usd` is also None after a call of one of the `unpriced`
+    models, because without a price the limit allows no further calls. `until` is the end of the window, in epoch seconds.
     """
 
     window: Window
@@ -306,7 +309,7 @@ class SharedLimits:
     def shared(self, store: SessionStore, session_id: str, now: float) -> tuple[Budget, ...]:
         """The current budgets that apply to this session or to the session whose subagent it is.
 
-        Reads summaries, and raises whatever the store raises.
+        Reads session summaries. Also raises the errors of the store.
         """
         spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         return tuple(
@@ -319,7 +322,7 @@ class SharedLimits:
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
         """The remainder of each limit: for each entry's own pattern, and for each name that has spent anything.
 
-        Reads summaries, and raises whatever the store raises.
+        Reads session summaries. Also raises the errors of the store.
         """
         spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]

@@ -48,8 +48,9 @@ class CodeCalls(Part, InnerCalls):
 class _RecordedCallsInside:
     """The calls made by the code of one call: each is recorded, approved and answered like any other, but nested in it.
 
-    Parallel tools run concurrently, the others one at a time. A call is refused if its question is not answered at once,
-    because the code's state cannot be parked in a log. Tools that change the model's conversation are not callable.
+    Parallel tools run concurrently; any other tool runs alone. A call is refused if its question cannot be answered while
+    the process waits, because the code's state cannot be parked in a log. Tools that change the model's conversation are not
+    callable.
     """
 
     def __init__(self, run: Run, outer_id: str) -> None:

@@ -86,9 +86,11 @@ class Compaction(Part):
         self._asked_bytes = size
 
     async def compact(self, trigger: str) -> bool:
-        """Replace the older part of the conversation with a summary; if `trigger` is "auto", try to clear old outputs first.
+        """Replace the older part of the conversation with a summary, or with `trigger` "auto", only clear old outputs if
+        that suffices.
 
-        Returns False if nothing could be removed or a hook blocked it. Raises `RunStopped` if a hook stopped the run.
+        Returns False if nothing could be removed or a hook blocked it. Raises `RunStopped` if a hook stopped the run, or if
+        the budget or the time runs out.
         """
         if trigger != "manual":
             await self.run.context.update()
@@ -157,10 +159,12 @@ class Compaction(Part):
         return corrected_bytes_per_token(self._asked_bytes, tokens)
 
     async def _ask_for_summary(self, plan: CompactionPlan, trigger: str) -> str | None:
-        """Ask the model for a summary; if the request fails, record a notice and return None.
+        """Ask the model for a summary; return None if it gives none, and after a failed request, which also records a
+        notice.
 
-        The request is appended to the conversation itself, which the vendor has cached. If that would be too long, or the
-        model answers with a call, a second request contains a transcript of the part that will be removed.
+        The request is first appended to the conversation itself, which the vendor has cached. If that is not possible (after
+        an overflow, with another model, or if it would be too long), or the answer is not a text alone, a request with a
+        transcript of the part that will be removed follows.
         """
         try:
             text = None if trigger == "overflow" else await self._ask_behind()
@@ -219,7 +223,8 @@ async def ask_beside(
 ) -> ModelOutput:
     """Ask a model a question outside the conversation; the request and the answer are recorded in the log.
 
-    `provider` None uses the run's own. Raises what the provider raises, and `RunStopped` if the budget or the time runs out.
+    If `provider` is None, the run's own is asked. Raises `RunStopped` if the budget or the time runs out. Also raises the
+    errors of the provider.
     """
     await run.record(request)
     began = run.agent.clock.monotonic()
@@ -244,7 +249,7 @@ async def ask_beside(
 async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bool:
     """Compact a session that no run uses; return whether anything was removed.
 
-    Raises what `open_run` raises, and `BudgetError` if the budget or the time runs out.
+    Raises `BudgetError` if the budget or the time runs out. Also raises the errors of `open_run`.
     """
     silent = EventChannel[Event]()
     silent.close()

@@ -81,7 +81,7 @@ class Masking(Part):
 
 
 def _are_clean(tools: Any, redact: Redact) -> bool:
-    """Whether tool definitions contain nothing to mask; all texts are searched at once, as there may be hundreds."""
+    """Whether tool definitions contain nothing to mask; all texts are searched together, as there may be hundreds."""
     if not isinstance(redact, Redactor):
         return False  # a custom one may depend on where a text ends
     key = (tools.text if isinstance(tools, WrittenList) else dumps_json(tools), redact.known)
@@ -193,7 +193,7 @@ def mask_value(value: Any, redact: Redact) -> Any:
 def shown(event: E, redact: Redact | None = None) -> E:
     """The event in the form to show or export: a call's input and an edited answer, stored verbatim, are masked too.
 
-    `redact` None masks the secrets of this process's environment, and tokens with a recognisable form.
+    If `redact` is None, the secrets of this process's environment and tokens with a recognisable form are masked.
     """
     redact = redact or environment_redactor()
     if isinstance(event, ToolUse | ToolStarted) and event.input is not None:

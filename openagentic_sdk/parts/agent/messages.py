@@ -28,8 +28,8 @@ def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, An
 def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
     """Convert messages, as returned by `new_messages` or in chat-completions form, to events.
 
-    System messages are omitted, and calls without a result get one that explains this. Raises an `OptionsError` that names
-    the message.
+    System messages are omitted, and calls without a result get one that explains this. Raises `OptionsError` for the first
+    message that cannot be converted.
     """
     events: list[Event] = []
     waiting: list[str] = []

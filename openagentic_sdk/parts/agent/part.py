@@ -1,7 +1,8 @@
 """The part that an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
 
-Input guardrails run concurrently with the model: one that trips ends the run immediately, and no call starts and no answer
-counts before all of them have finished. Output guardrails check the final answer.
+Input guardrails run concurrently with the model; no call starts and no answer counts before all of them have finished. If
+one has tripped, the run then ends without waiting for the model, a subagent's run at its next answer. Output guardrails
+check the final answer.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class AgentOutcome:
 
 @frozen(kw_only=True)
 class AgentRules:
-    """An agent's rules for its runs. `runs_as` is the name of the subagent that it runs as, None for a caller's run.
+    """An agent's rules for its runs. `runs_as` is the name of the subagent that the agent runs as, None for a caller's run.
+    `may_be_none` permits validators to return None.
 
     `read` converts an answer, its text or, with a schema, its JSON value; it raises `ValueError` if the answer is invalid.
     `outcome` receives the outcome of the run.
@@ -193,7 +195,8 @@ class AgentPart(PackagePart):
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
-        """Run the guardrails of a prompt concurrently with the model; one that trips interrupts the run at once.
+        """Run the guardrails of a prompt concurrently with the model; when all have finished and one has tripped, interrupt
+        the run.
 
         A subagent is not interrupted: `_pass_input` ends it at its next answer.
         """
@@ -242,7 +245,7 @@ async def _ask(check: GuardrailCheck, context: ToolContext[Any], value: Any, kin
 
 
 def name_of(function: Any) -> str:
-    """A function's name in the log: its own, that of the function it wraps, or that of its class."""
+    """A callable's name in the log: its `__name__`, without any enclosing `partial`, or else the name of its class."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))

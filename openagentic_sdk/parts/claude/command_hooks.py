@@ -1,7 +1,7 @@
 """Run shell commands as hooks, as Claude Code does: they read JSON from stdin, and answer with an exit code and JSON.
 
-`hook_answers` interprets the answers. A hook's processes never outlive it: they are a separate process group that is killed
-with it.
+`hook_answers` interprets the answers. A hook runs in a process group of its own, which is killed when the hook ends or is
+cancelled; only processes that have left the group survive.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class ShellHook:
 
     With `args`, the command is a program that runs without a shell. `event` is Claude Code's name for the point, None for
     the usual one; `plugin_root` is the folder of the hook's plugin, `plugin_data` the plugin's data folder. An `is_async`
-    hook runs in the background and ends after `timeout_s`, or with the event loop. An `only_forbids` hook can neither allow
-    nor change anything.
+    hook runs in the background, for at most `timeout_s`, and ends with the event loop at the latest. An `only_forbids` hook
+    can neither allow a call, nor change its input or a prompt.
     """
 
     command: str
@@ -100,7 +100,7 @@ class ShellHook:
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
         """Run the command; return its decision, None if it has none or continues in the background.
 
-        Raises OSError if it cannot be started, and RuntimeError with stderr if it fails.
+        Raises OSError if it cannot be started, and RuntimeError with the reason if it fails or its answer is invalid.
         """
         data = dumps_json(self._described(payload)).encode("ascii")
         point = str(payload.get("hook_point"))
@@ -182,7 +182,9 @@ class ShellHook:
     def _fields_of_event(
         self, payload: Mapping[str, Any], context: Mapping[str, Any], described: dict[str, Any]
     ) -> dict[str, Any]:
-        """The fields in which Claude Code's event differs from our point; those it lacks are removed from `described`."""
+        """The fields in which Claude Code's event differs from our point; fields that the event lacks are removed from
+        `described`.
+        """
         own: dict[str, Any] = {
             key: _KINDS.get(str(described[key]), described[key])
             for key in ("notification_type", "trigger")
@@ -311,7 +313,9 @@ _RUNNING: set[asyncio.Task[None]] = set()
 
 
 def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: str) -> HookDecision | None:
-    """The answer with the updated input in our tool's names, None if it is empty; a contradictory input blocks the call."""
+    """The answer with the updated input in our tool's names, None for an empty answer; a contradictory input blocks the
+    call.
+    """
     tool, input = payload.get("tool_name"), payload.get("tool_input")
     changed = answer.override_tool_input if answer is not None else None
     if answer is None or changed is None or not isinstance(tool, str) or not isinstance(input, Mapping):

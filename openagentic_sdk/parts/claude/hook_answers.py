@@ -1,7 +1,8 @@
 """Interpret the answers of `.claude` hooks: the decisions in their exit codes and stdout.
 
-Exit code 0 permits, 2 forbids with stderr as the reason, and any other end is a failure that stops nothing. A JSON object
-on stdout applies in addition to each of these; other text is context for the model if Claude Code documents that.
+Exit code 0 permits, 2 forbids with stderr as the reason (at `permission_request`, only the JSON forbids). A JSON object on
+stdout is the answer after any other code, too, and adds to code 2; without one, any other end is a failure that stops
+nothing. With code 0, other text is context for the model if Claude Code documents that.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ _PERMISSIONS: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask
 
 
 def decision_of(point: str, code: int, out: str, err: str, command: str = "the hook") -> HookDecision | None:
-    """The decision of a hook that ended with this exit code, if any. Raises RuntimeError with the reason if it failed."""
+    """The decision of a hook that ended with this exit code, if any. Raises RuntimeError if the hook failed or its answer is
+    invalid.
+    """
     if code == 2:
         return _forbidden(point, out, err)
     if code == 0 or read_object(out) is not None:
@@ -59,7 +62,7 @@ def decision_of(point: str, code: int, out: str, err: str, command: str = "the h
 def answer_of(point: str, text: str) -> HookDecision | None:
     """The decision in a hook's stdout, if any. Text other than a JSON object is context where Claude Code documents that.
 
-    Raises RuntimeError for an object whose fields have other types than documented, unless it clearly forbids.
+    Raises RuntimeError for an object with undocumented types or values of fields, unless the object clearly forbids.
     """
     answer = read_object(text)
     if answer is None:

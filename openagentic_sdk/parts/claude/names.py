@@ -1,8 +1,8 @@
 """Translate tool calls between Claude Code's names and ours: different names for the same tools and values.
 
-A hook written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it receives both. It may
-change either name; if it changes both to different values, the call is blocked. A model trained with Claude Code's names
-may use them in its calls.
+A hook written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it receives both. The hook may
+change the value under either name; if it sets two different values, the call is blocked. A model trained with Claude Code's
+names may use them in its calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _same(value: Any) -> Any:
 
 @frozen
 class _Argument:
-    """One argument under our name and Claude Code's. `default` is what Claude Code reads if it is not passed."""
+    """One argument under our name and Claude Code's. `default` is the value that Claude Code uses if the argument is not
+    passed.
+    """
 
     ours: str
     theirs: str

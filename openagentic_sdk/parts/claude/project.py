@@ -106,7 +106,7 @@ class ProjectPart(Part, SkillRuns):
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Run the commands in the text of a command or skill, and insert their output. Raises `ToolError` if one fails.
 
-        The text of a command that a hook replaced is left unchanged.
+        If a hook has replaced a command's text, the replacement is left unchanged.
         """
         if self._pending is None or self._pending[0] is not prompt:
             return
@@ -183,9 +183,9 @@ class ProjectPart(Part, SkillRuns):
         return count
 
     def _transcript(self) -> str:
-        """Extend the session's transcript in Claude Code's format; return its path.
+        """Extend the session's transcript in Claude Code's format; return the transcript's path.
 
-        Empty if the session has no folder.
+        Return "" if the session has no folder.
         """
         run = self.run
         if run.session_dir is None:
@@ -195,9 +195,8 @@ class ProjectPart(Part, SkillRuns):
         return self._transcript_file.write(run.view.events, run.session_id, run.agent.cwd)
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
-        """Add messages with the rules for the files of a call, except those that the model still sees; return the result.
-
-        After a resume it still sees them; after a compaction or a rewind it may not.
+        """Add messages with the rules for the files of a call, except rules that the model still sees; return the result.
+        After a resume the model still sees them; after a compaction or a rewind it may not.
         """
         run = self.run
         paths = _files(run, call.input, result)
@@ -212,9 +211,9 @@ class ProjectPart(Part, SkillRuns):
         return await fill_draft(self.run, draft, tool_use_id)
 
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
-        """Run a skill in a subagent, if the gate allows it as if the model had requested it with Task.
+        """Run a skill in a subagent, if the gate would let the model start it with Task.
 
-        Raises `ToolError` if it does not, or if the subagent does not exist or cannot be started.
+        Raises `ToolError` if the gate would not, or if the subagent does not exist or cannot be started.
         """
         run = self.run
         subagents = run.parts.services.find(Subagents)
@@ -270,9 +269,9 @@ def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[s
 class ProjectGuidance:
     """The contributions of a project to runs: system prompt, expanded prompts, rules for files, skills and notices.
 
-    `base` is the beginning of the system prompt. `notices` returns notices for the start of a run in addition to the
-    findings about the project; `brings` are skills that are active from the start of a subagent, `skills` from the start of
-    a session. Without `reads_memory`, no CLAUDE.md and no rule for files reaches the model.
+    `base` is the beginning of the system prompt, None for the default. `notices` returns notices for the start of a run in
+    addition to the findings about the project. `skills` are active from the start of a session; `brings` from the start of a
+    subagent, None if the run is not one. Without `reads_memory`, no CLAUDE.md and no rule for files reaches the model.
     """
 
     def __init__(
@@ -312,7 +311,7 @@ class ProjectGuidance:
         return self._prompts[servers]
 
     def attached_file(self, path: str) -> str | None:
-        """The text to append for a file that a prompt names; see `commands.attached_file`."""
+        """The text to append for a file that a prompt names; None if it cannot be read."""
         return attached_file(path, self._project.folders)
 
     def expand(
@@ -320,7 +319,8 @@ class ProjectGuidance:
     ) -> tuple[Expansion, Sequence[Event], Sequence[Draft]]:
         """Expand `/name` in a prompt; return the expansion, its events, and the drafts.
 
-        A draft is the text of a command or skill with gaps for commands that have not run yet.
+        A draft is the text of a command or skill with gaps for commands that have not run yet. Without `names_files`, only
+        the command's own file may name files to attach.
         """
         project = self._project
         index = project.skills()
@@ -406,7 +406,9 @@ class ProjectGuidance:
         return rules + [offer_message(s) for s in skills if not s.paths or is_for(s.paths, path, root)]
 
     def _below(self, path: str) -> list[SkillInfo]:
-        """Make the skills of the folders below the working directory on the path to a file available; return them."""
+        """Make the skills of the folders below the working directory on the path to a file available; return those that the
+        model may start.
+        """
         nested = nested_folders(self._project.folders, path) if self._project.folders.reads_project else []
         for folder in nested:
             self._project.library.look_below(folder)

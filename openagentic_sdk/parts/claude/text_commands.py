@@ -1,9 +1,9 @@
 """Run the commands in the text of a skill or command before the model reads the text.
 
 A command runs if the gate would let the model run it in mode default without a question, or if the text's own grants allow
-it, and hooks permit it; never because of a looser mode or a person. It is recorded on disk before it runs, and a command
-that was started is never run again. A command that may not run is replaced with a sentence; if one fails, the text is not
-used at all.
+it, and hooks permit it; never because of a looser mode or a person. The command is recorded in the log before it runs, and
+one that was started is never run again. A command that may not run is replaced with a sentence; if a command fails, the text
+is not used at all.
 """
 
 from __future__ import annotations

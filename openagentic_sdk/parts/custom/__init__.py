@@ -1,8 +1,8 @@
 """User-defined parts: code that accompanies a run from start to end, with a state stored in the log.
 
 A hook is called at one point and keeps no state; a part has a state, which is in the log before the run continues, and may
-append messages for the model. It receives copies and returns strings: it can neither change an event, nor run a tool, nor
-read text that is masked.
+append messages for the model. A part receives copies, and returns only texts and its state: it can neither change an event,
+nor run a tool, nor read text that is masked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECONDS, _VERSION = number(0, most=TIMEOUT_MAX), number(1, whole=True)
 
 @frozen
 class PartPlace:
-    """The run that a part belongs to. `agent_name` is that of a subagent, None in the caller's run."""
+    """The run that a part belongs to. `agent_name` is the subagent's name, None in the caller's run."""
 
     session_id: str
     cwd: str
@@ -72,8 +72,8 @@ class SeenAnswer:
 class SeenCost:
     """The usage and cost of one request to the model; requests for summaries count too, as do cut-off answers with a usage.
 
-    `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`: None if
-    the endpoint did not report it. `cost_usd` is None without a known price.
+    `usage` has `input_tokens`, `cached_input_tokens`, `cache_write_tokens`, `output_tokens` and `reasoning_tokens`; it is
+    None if the endpoint did not report it. `cost_usd` is None without a known price.
     """
 
     model: str | None
@@ -85,7 +85,9 @@ EndReason = Literal["end", "budget", "interrupted"]
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; in `end`, it is only a notice."""
+    """An exception by which a seam ends the run in an orderly way, with this text and `stop_reason`; in `end`, it is only a
+    notice.
+    """
 
     def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)
@@ -99,11 +101,12 @@ class EndRun(Exception):
 class CustomPart:
     """The base class of user-defined parts. Each run and each subagent creates one of each class in the options' `parts`.
 
-    Every method is a seam, which a part may override, async or synchronous; synchronous code runs in a thread. `EndRun`
-    ends the run in an orderly way. A seam that raises any other exception, or exceeds `timeout_s`, ends the run with a
-    `PartError`; in `end` this is a notice instead. The seams of one part are called one at a time.
+    Every method is a seam that a part may override, async (except `state`) or synchronous; synchronous code runs in a
+    thread. `EndRun` ends the run in an orderly way. A seam that raises any other exception, or exceeds `timeout_s`, ends the
+    run with a `PartError`; in `end` this is a notice instead. The seams of one part are called one at a time.
 
-    `name` is the part's name in the log, `version` that of its state: increment it if the structure of `state` changes.
+    `name` is the part's name in the log, `version` that of its state: increment the version if the structure of `state`
+    changes.
     """
 
     name: ClassVar[str] = ""
@@ -111,16 +114,16 @@ class CustomPart:
     timeout_s: ClassVar[float] = 60.0
 
     def state(self) -> Any:
-        """Return the state as a JSON value, None for none yet. Synchronous only.
+        """Return the state as a JSON value of at most 64 KiB, or None if there is no state yet. Synchronous only.
 
-        It is requested after the other seams. A changed state is in the log, masked, before the run continues.
+        The state is requested after the other seams. A changed state is in the log, masked, before the run continues.
         """
         return None
 
     def restore(self, state: Any, version: int) -> Awaitable[None] | None:
         """Continue from a state in the log, before `begin`. `version` is the version of the part that stored it.
 
-        An incompatible state may be ignored: then the part starts from scratch.
+        The part may ignore an incompatible state, and start from scratch.
         """
         return None
 
@@ -143,9 +146,9 @@ class CustomPart:
     def see_result(self, result: SeenResult) -> Awaitable[None] | None:
         """Called with a result that was stored.
 
-        Prompts, costs, answers and results arrive in log order, before the next step or the end of the run. Those that the
-        process did not deliver before it died are delivered when the session is resumed: with a state, each is taken into
-        account exactly once.
+        Prompts, costs, answers and results arrive in log order, before the next step or the end of the run. If the part has
+        a state, events that the process did not deliver before it died are delivered when the session is resumed, so that
+        each is counted in the state exactly once.
         """
         return None
 
@@ -154,7 +157,7 @@ class CustomPart:
         return None
 
     def block(self) -> Awaitable[str | None] | str | None:
-        """Return the text that the model must have read by now, None for nothing. Requested before each step.
+        """Return a text of at most 64 KiB that the model must have read by now, or None. Requested before each step.
 
         A new or changed text is appended as a message, so that the earlier request prefix is unchanged.
         """

@@ -111,7 +111,8 @@ class CustomPartRun(Part):
             await self._keep_state(again=self._is_behind)
 
     async def _restore(self) -> int:
-        """Pass the part its state from the log; return the `seq` up to which it has seen the stored events, 0 without one.
+        """Pass the part its state from the log; return the `seq` up to which the part has seen the stored events, 0 without
+        a state.
 
         A state that another installation wrote is not used.
         """

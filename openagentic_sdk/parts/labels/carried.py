@@ -50,7 +50,8 @@ class CarriedLabels:
     def origins_of(self, place: str, value: Any) -> Sequence[ValueOrigin] | None:
         """The untrusted origins of an argument, empty if there are none; None if they are unknown.
 
-        They are unknown if the argument has changed since, or if the model may have written it after reading untrusted text.
+        If none are recorded, they are unknown if the argument has changed since the plan passed it, or if the model may have
+        written it after reading untrusted text.
         """
         origins = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
         if origins:

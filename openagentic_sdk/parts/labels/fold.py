@@ -1,4 +1,5 @@
-"""Fold a log into the text that its session may trust, because a person or a trusted tool wrote it, and its secrets.
+"""Fold a log into the text that its session may trust, because a person or a trusted tool wrote it, and the session's
+secrets.
 
 The sources of untrusted text are those of `UntrustedFold`, which precedes this fold in the list of folds.
 """
@@ -55,10 +56,10 @@ class LabelsFold(Fold):
     """A fold of the text that a session may trust, and of the secrets that it must keep.
 
     `typed` contains the texts that people wrote, each with the `seq` of its event. `texts` contains those of trusted
-    results, each with the text of its input, because a result does not vouch for text that it may only repeat. `results`
-    contains the records of trusted structured results. `secrets` maps each secret to the readers who may learn it.
-    `unlabelled` names the tools with unlabelled results, up to 100: they were stored by a run without labels, or the call
-    was cut off.
+    results, each with the text of its call's input, because a result does not vouch for text that it may only repeat.
+    `results` contains the records of trusted structured results. `secrets` maps each secret to the readers who may learn it.
+    `unlabelled` names the tools with unlabelled results, up to 100: such a result was stored by a run without labels, or its
+    call was cut off.
 
     A field of a structured result is trusted as a whole: a channel's name may contain a sentence by whoever created the
     channel.
@@ -128,7 +129,8 @@ class LabelsFold(Fold):
     def _apply_answer(self, event: UserAnswer, view: SessionView) -> None:
         """Trust an answer that a person wrote.
 
-        The text of a selected choice comes from whoever asked, and that of an edited call mostly from the model.
+        A selected choice is not trusted, because its text comes from whoever asked; nor is an edited call, mostly the
+        model's text.
         """
         is_permission, choices = self._questions.pop(event.question_id, (False, ()))
         word = event.answer.partition(" ")[0]
@@ -245,9 +247,10 @@ class LabelsFold(Fold):
         return _holds(self.typed, meanings_of(value))
 
     def is_named(self, value: Any) -> bool:
-        """Whether a person wrote this value, or the name of a record in a trusted result that contains it.
+        """Whether a person wrote this value, or the name of a record that contains it in a trusted result.
 
-        A name is not a number, has at least three letters, and is unique among the records of its result.
+        A name is not a number, has at least three letters, and is unique among the records of its result. Empty values and
+        booleans count as named.
         """
         if value is None or isinstance(value, bool) or value == "" or self.is_typed(value):
             return True

@@ -125,7 +125,9 @@ class RecordedSession:
         self.view.apply(event)
 
     def _labelled(self, result: ToolResult) -> ToolResult:
-        """The result with its recorded label, or with the one that it would have received; unchanged if it never started."""
+        """The result with its recorded label, or with the one that it would have received; unchanged if its call never
+        started.
+        """
         record = self.view.calls.get(result.tool_use_id)
         if record is None or record.started is None or "label" in (result.meta or {}):
             return result

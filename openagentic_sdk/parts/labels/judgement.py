@@ -28,7 +28,7 @@ _MAX_SEARCHED = 200
 class LabelFinding:
     """One reason against a call. `argument` is a dotted name, `value` its value, `source` the origin of the value.
 
-    `seq` and `line` locate the event and the line where it was read; they are None if no event in view contains it.
+    `seq` and `line` locate the event and the line where the value was read; each is None if unknown.
     """
 
     label: LabelName
@@ -154,7 +154,7 @@ def _findings(
     views: Sequence[SessionView],
     carried: CarriedLabels | None,
 ) -> Iterator[LabelFinding]:
-    """Yield every possible reason against a call. `labels` are those that a rule mentions."""
+    """Yield the reasons against a call. `labels` are the labels that the rules mention."""
     control, content = tool.split(input)
     if views[0].fold(UntrustedFold).sources and (tool.is_sink or tool.changes):
         yield from _untrusted(control, tool, views, carried, chosen="untrusted choice" in labels)

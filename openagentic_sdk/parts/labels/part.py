@@ -188,7 +188,7 @@ class Labels(Part):
     async def _tell_starters(self, result: ToolResult) -> None:
         """Record the source and readers of a subagent's result in the runs that started the subagent.
 
-        Its answer, which they receive, may derive from the result.
+        The subagent's answer, which those runs receive, may derive from the result.
         """
         meta, facts = result.meta or {}, dict[str, Any]()
         label = meta["label"]

@@ -2,9 +2,9 @@
 
 A rule consists of an effect, a label and tools. `untrusted` is a control argument found in no trusted text; `untrusted
 choice` is one that no person wrote or named, although a trusted result contains it; `untrusted content` is any other
-argument of a call that sends data away; `secret -> outside` is such a call after the session has learned something
-restricted to named readers. Among the rules that match a call, those that name its tool precede those with a wildcard;
-otherwise, the order is deny, ask, allow, watch.
+argument of a call that sends data away; `secret -> outside` is such a call to anyone else after the session has learned
+something restricted to named readers. Among the rules that match a call, those that name its tool precede those with a
+wildcard; otherwise, the order is deny, ask, allow, watch.
 """
 
 from __future__ import annotations

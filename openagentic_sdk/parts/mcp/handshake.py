@@ -2,7 +2,8 @@
 
 A modern server answers `server/discover`. Anything else (an error of any code, silence, the end of the process) may come
 from a legacy server, which then receives `initialize`. Only a server that lists its versions and has none in common with us
-is refused permanently. A network failure is not evidence of either era.
+is refused permanently, and a legacy server if its entry requires the modern protocol. A network failure is not evidence of
+either era.
 """
 
 from __future__ import annotations

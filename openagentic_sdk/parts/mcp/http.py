@@ -61,7 +61,7 @@ class HttpAuth(Protocol):
 
 
 class HttpStatusError(McpError):
-    """Raised for an error status, unless the body contains a JSON-RPC error that belongs to the request."""
+    """An error for an HTTP error status, if the body contains no JSON-RPC error that counts as the answer."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
         # A server behind a gateway may have acted before the gateway gave up.
@@ -70,7 +70,7 @@ class HttpStatusError(McpError):
 
 
 class SessionGoneError(McpError):
-    """Raised if the server no longer has our session; it has not acted on the request."""
+    """An error for a session that the server no longer has; the server has not acted on the request."""
 
 
 class HttpWire:
@@ -170,7 +170,8 @@ class HttpWire:
         return answer.status == 401 and not fresh and self._key is not None and self._key.is_renewable
 
     async def _send(self, line: bytes) -> None:
-        """POST one of our messages. For a request, return only when its answer has been passed to the peer.
+        """POST one of our messages. For a request, return only when its answer has been passed to the peer, unless the
+        answer comes on the oldest transport's stream.
 
         Raises `McpError` for a request only: a notification or an answer that cannot be sent is dropped.
         """
@@ -298,7 +299,9 @@ class HttpWire:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _read_stream(self, answer: HttpAnswer, request_id: Any) -> None:
-        """Read events until the answer has arrived. A legacy stream that breaks is resumed after its last event."""
+        """Read events until the answer has arrived. A legacy stream that breaks is resumed after its last event. Raises
+        `McpError` if no answer arrives.
+        """
         stream, breaks = SSEDecoder(), 0
         if await self._read_events(answer, stream, request_id):
             return
@@ -349,7 +352,7 @@ class HttpWire:
             return False  # not a message; the answer may still follow
 
     def listen(self) -> None:
-        """Open the stream on which a legacy server sends its own requests and notifications."""
+        """Start to read the stream on which a legacy server sends its own requests and notifications."""
         if (self._listening is None or self._listening.done()) and self._post_to is None:
             self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
 
@@ -376,7 +379,7 @@ class HttpWire:
     # --- the transport of 2024-11-05 ---------------------------------------------------------------------------------
 
     async def open_old_stream(self) -> None:
-        """GET the stream that gives the URL to POST to. Raises `McpError` if the server has none."""
+        """GET the stream that gives the URL to POST to, and wait for that URL. Raises `McpError` if it does not arrive."""
         post_to = self._post_to = asyncio.get_running_loop().create_future()
         self._listening = asyncio.create_task(self._read_old_stream(post_to), name=f"mcp stream {self.name}")
         await post_to

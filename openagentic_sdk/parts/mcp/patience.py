@@ -42,7 +42,9 @@ class PendingRequest(Generic[T]):
 
     @property
     def due(self) -> float | None:
-        """The time at which the request is abandoned unless the server sends something; None while a person is asked."""
+        """The time at which the request is abandoned, `ends_at` or earlier if the server stays silent; None while a person
+        is asked.
+        """
         return None if self._asked_at is not None else min(self._heard_at + self._idle_s, self.ends_at)
 
     async def inside(self, work: Coroutine[Any, Any, R]) -> R:

@@ -329,7 +329,7 @@ class _Expressions:
         names: Mapping[str, Value],
         collection: Value,
     ) -> Value:
-        """Add the results of the innermost loop to `collection`. Filtered items affect the label of its shape."""
+        """Add the results of the innermost loop to `collection`. Filtered items affect the label of the collection's shape."""
         generator, *inner = generators
         over = await self._eval(generator.iter, names)
         collection.label = collection.label.joined(over.label)
@@ -494,7 +494,7 @@ class PlanInterpreter(_Expressions):
     async def run(self, code: str) -> None:
         """Run the code to its end.
 
-        Raises `ToolError`, whose text contains no value of the plan, and the errors of the plan's operations.
+        Raises `ToolError`, whose text contains no labelled value, and errors such as `ValueError` of the plan's operations.
         """
         try:
             level: Sequence[ast.AST] = [tree := ast.parse(code)]

@@ -50,7 +50,9 @@ _WITHHELD = "[The rest of the output was shown only to the user: it derives from
 
 
 class PlannerFold(UntrustedFold):
-    """A fold of the untrusted sources and secrets that the planning model itself has read, without those of its plans."""
+    """A fold of the untrusted sources and secrets that the planning model itself has read, without those that only its plans
+    read.
+    """
 
     name = "planner"
 
@@ -85,7 +87,7 @@ def _own_label(result: ToolResult) -> ValueLabel:
 
 
 class Plans(Part, PlanRunner, TextReader):
-    """A part that lets the model act only through plans.
+    """A part that lets the model use tools only in plans, except those for questions, skills and the final answer.
 
     With `is_strict`, whatever untrusted values decide is untrusted, too. `provider` answers the calls of `extract`; None
     means the agent's own.

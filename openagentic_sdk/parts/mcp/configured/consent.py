@@ -1,9 +1,9 @@
 """A person's agreement to start a server, bound to the exact entry in the file.
 
-Starting a server means running a program. An agreement therefore covers the command, its arguments, the environment with
-its values, the address, the names of headers and the variables in their values, all before variables are expanded: after
-any change to these, the person is asked again. It does not cover what they resolve to: another program of that name on
-PATH, a new version of a package, the values of variables.
+Starting a server means running a program. An agreement therefore covers the command, its arguments, the environment with its
+values, the address, the names of headers and the variables in their values, all before variables are expanded: after any
+change to these, the person is asked again. An agreement does not cover what these resolve to: the program of that name on
+PATH, the version of a package, the values of variables.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ConsentDecision = Literal["agreed", "refused", "unknown", "changed"]
 class Consent:
     """The state of a person's decision about an entry.
 
-    `agreed` or `refused` as the person decided; `unknown` if nobody was asked; `changed` if the entry differs from the one
-    that was agreed to, which `before` describes line by line.
+    `decision` is `agreed` or `refused` as the person decided; `unknown` if no decision is stored or readable; `changed` if
+    the entry differs from the one that was agreed to, which `before` describes line by line.
     """
 
     decision: ConsentDecision
@@ -82,7 +82,7 @@ class Consents:
         self._file = KeptFile(path, "projects")
 
     def look_up(self, entry: ServerEntry) -> Consent:
-        """Look up the decision about an entry of a project. Never raises: an unreadable file contains no agreement."""
+        """Look up the decision about an entry of a project. An unreadable file counts as one without a decision."""
         try:
             projects = self._file.read()
         except StorageError as error:

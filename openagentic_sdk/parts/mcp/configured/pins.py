@@ -129,7 +129,7 @@ def _pinned(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(tool: Mapping[str, Any]) -> str | None:
-    """The digest of a definition; None if it is nested too deeply, and then it is never offered."""
+    """The digest of a definition; None if it is nested too deeply, and then the tool is not offered."""
     try:
         return tool_digest(tool)
     except (ValueError, RecursionError):

@@ -136,7 +136,9 @@ def plugin_server_name(plugin: str, server: str) -> str:
 
 
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
-    """Yield a plugin's servers: from its `.mcp.json` (unless `only_named`), its manifest, and the files that it names."""
+    """Yield a plugin's servers: from its `.mcp.json` (unless `only_named`), its manifest, and the files that the manifest
+    names.
+    """
     manifest = os.path.join(plugin.root, MANIFEST)
     inline_servers = plugin.manifest.get("mcpServers")
     inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}

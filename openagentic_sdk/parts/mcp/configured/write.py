@@ -89,7 +89,7 @@ def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -
 
 
 def read_entry(text: str) -> dict[str, Any]:
-    """Parse an entry from JSON. Raises `OptionsError`."""
+    """Parse an entry from JSON. Raises `OptionsError` unless the text is a JSON object."""
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -30,7 +30,8 @@ class Challenge:
 def read_challenge(header: str | None) -> Challenge:
     """Parse the first Bearer challenge of a header, whose value may be several headers joined with commas.
 
-    Without one, all parameters are None. Invalid parts are skipped up to the next comma; of duplicates, the first applies.
+    Without a Bearer challenge, all parameters are None. Invalid parts are skipped up to the next comma; of duplicates, the
+    first applies.
     """
     text, at = (header or "")[:MAX_HEADER_CHARS], 0
     parameters: dict[str, str] | None = None

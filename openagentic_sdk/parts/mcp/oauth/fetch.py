@@ -55,7 +55,7 @@ class OAuthRequests:
         return await self._ask(url, all_headers, urlencode(form).encode("ascii"))
 
     async def post_json(self, url: str, body: bytes) -> OAuthReply:
-        """POST a JSON object. Raises `McpAuthError`."""
+        """POST a JSON object. Raises `McpAuthError` if there is no usable answer."""
         return await self._ask(url, {"Content-Type": "application/json"}, body)
 
     def check(self, url: str, what: str) -> WebUrl:

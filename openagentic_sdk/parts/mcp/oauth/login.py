@@ -108,7 +108,8 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
 class OAuth:
     """The tokens of one server, for one event loop. With `browser` None, nobody is ever asked.
 
-    Errors are `McpAuthError`; neither their messages nor a `repr` here contains a token, a code or a secret.
+    Raises `OptionsError` for invalid settings. Later errors are `McpAuthError`; neither their messages nor a `repr` here
+    contains a token, a code or a secret.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class OAuth:
     async def refused(self, status: int, challenge: str | None) -> bool:
         """React to a 401 or 403; return whether to send the request again with new `headers`.
 
-        Raises `McpAuthError` if only a person can help and there is no browser.
+        Raises `McpAuthError` if the login fails, or if only a person can help and there is no browser.
         """
         parsed_challenge = read_challenge(challenge)
         if status == 401:
@@ -177,9 +178,9 @@ class OAuth:
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
-        """Ask the person to log in, even if a login is stored. Raises `McpAuthError`.
+        """Ask the person to log in, even if a login is stored. Raises `McpAuthError` if the login fails.
 
-        `scope` None requests the configured scopes, and those that the server names.
+        If `scope` is None, the configured scopes and those that the server names are requested.
         """
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)

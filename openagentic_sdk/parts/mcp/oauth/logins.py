@@ -1,6 +1,6 @@
 """Store logins: one file per server address, mode 0600, with the tokens and the client for each issuer.
 
-Two processes never renew the same token at once, because issuers treat a reused refresh token as stolen.
+Two processes never renew the same token at the same time, because issuers treat a reused refresh token as stolen.
 """
 
 from __future__ import annotations

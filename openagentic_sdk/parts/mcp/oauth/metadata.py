@@ -1,8 +1,8 @@
 """Find and validate the metadata that names a server's authorization server. Nothing is sent or read here.
 
 Protected resource metadata (RFC 9728) names the authorization server of an MCP server, whose own metadata (RFC 8414, or
-OpenID Connect Discovery) names its endpoints. Both documents are untrusted: they must describe exactly the requested
-address and issuer, or they are rejected. A null member counts as missing.
+OpenID Connect Discovery) names its endpoints. Both documents are untrusted: they must describe the requested address and
+issuer, or they are rejected. A null member counts as missing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def resource_urls(server_url: str, metadata_url: str | None) -> list[str]:
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     """Read a server's metadata.
 
-    Raises `McpAuthError` if it names no issuer, or describes another server: this one could obtain its token.
+    Raises `McpAuthError` if the metadata names no issuer, or describes another server, whose token this server could then
+    obtain.
     """
     resource = document.get("resource")
     resource_url = read_address(resource, "resource in the server's metadata")
@@ -174,7 +175,7 @@ def require_identified(issuer: Issuer) -> None:
 
 
 def is_document_url(url: str) -> bool:
-    """Whether a URL can be a client id: https, with a path."""
+    """Whether a URL can be a client id: https, with a path and without a fragment."""
     parts = urlsplit(url)
     return parts.scheme == "https" and parts.path not in ("", "/") and not parts.fragment
 
