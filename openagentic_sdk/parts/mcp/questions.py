@@ -40,7 +40,8 @@ _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false",
 async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, resumes: Any = None) -> dict[str, Any]:
     """Answer a server's `elicitation/create` by asking a person: return `{"action", "content"?}`.
 
-    Without `ask`, nobody can be asked. `resumes` is stored with each question, for a run that continues the call.
+    Without `ask`, nobody can be asked. `resumes` is stored with each question, unless it is too long, for a run that
+    continues the call.
     """
     if ask is None:
         return {"action": "decline"}

@@ -148,7 +148,8 @@ class PromptExpansion:
 async def expand_prompt(
     text: str, servers: Mapping[str, Readable], permits: Callable[[str, str], Awaitable[bool]]
 ) -> PromptExpansion | None:
-    """Expand `/mcp__server__prompt arguments`, or the resources that a prompt names as `@server:uri`; None if neither.
+    """Expand `/mcp__server__prompt arguments`, or the resources that a prompt names as `@server:uri`; None if there is
+    nothing to expand.
 
     Up to `MAX_MENTIONS` resources are read, except those that `permits` rejects; one that cannot be read is mentioned in the
     text. Raises `McpError` for a prompt that the server does not return.

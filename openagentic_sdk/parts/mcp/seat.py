@@ -1,8 +1,8 @@
 """One server of a run: not started yet, connected, or restarted after it died.
 
-A server that died is restarted when it is next needed, with a longer delay after each quick death (1, 2, 4 and 8 s), and
-not at all after five. A call that was in progress may have taken effect: it is repeated only if the user declared the tool
-repeatable.
+A server that died is restarted when it is next needed, with a longer delay after each quick death (1, 2, 4 and 8 s); a
+program that has died quickly five times is not restarted. A call that was in progress may have taken effect: it is repeated
+only if the user declared the tool repeatable.
 """
 
 from __future__ import annotations

@@ -265,7 +265,8 @@ def _check_texts(key: str, value: Any) -> None:
 
 
 def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
-    """Mask, in a text that a server sent, its secrets and the values of its variables, except those that begin with `/`.
+    """Mask, in a text that a server sent, its secrets and the values of its variables, except variables whose value begins
+    with `/`.
 
     `more` maps names to further values to mask.
     """

@@ -1,7 +1,7 @@
 """A server that runs as our child process: its pipes are on the event loop, and a helper supervises its processes.
 
-It is the helper that runs shell commands (`tools.shell.helper`): whatever the program starts ends with it, and all of
-it ends if this process dies, even by `kill -9`. Standard error is always drained, and its end is kept for messages.
+The same helper runs shell commands (`tools.shell.helper`): whatever the program starts ends with the program, and all of it
+ends if this process dies, even by `kill -9`. Standard error is always drained, and its end is kept for messages.
 """
 
 from __future__ import annotations
@@ -245,7 +245,9 @@ class StdioWire:
         self._finish(how)
 
     def _finish(self, how: str) -> None:
-        """Read the last output of a server that ended, and then declare it lost."""
+        """Read the last output of a server that ended, in steps between which the event loop runs, and then declare the
+        server lost.
+        """
         if self._reading is not None and not self._reading.done():
             self._reading.add_done_callback(lambda _: self._finish(how))
         elif self._waiting or (self.lost is None and "out" in self._fds and self._read_output()):

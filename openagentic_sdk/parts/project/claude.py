@@ -23,9 +23,9 @@ MANAGED_DIR = "/etc/claude-code"
 class ClaudeFolders:
     """The places from which a run reads `.claude` files, all absolute.
 
-    `project_dir` is the project's root and `folders` are those from it down to the working directory, root first;
-    `boundary` is its real path, which links must not leave. `user_dir` is `~/.claude`, `managed_dir` the folder of the
-    machine's administrator. A place that the setting sources exclude is None.
+    `project_dir` is the project's root and `folders` are those from it down to the working directory, root first; `boundary`
+    is the root's real path, which links must not leave. `user_dir` is `~/.claude`, `managed_dir` the folder of the machine's
+    administrator. A place that the setting sources exclude is None.
     """
 
     project_dir: str
@@ -100,7 +100,7 @@ class NamedFile(Protocol):
 
     @property
     def path(self) -> str:
-        """The file that defines it."""
+        """The file that defines the object."""
 
 
 N = TypeVar("N", bound=NamedFile)

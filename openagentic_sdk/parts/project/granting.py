@@ -195,7 +195,7 @@ def _named_by_settings(root: str) -> Iterator[str]:
 
 
 def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterator[str]:
-    """Yield the files below a real folder that the words of a command name, relative to it.
+    """Yield the files below a real folder that the words of a command name, relative to that folder.
 
     With `or_missing`, names with a slash that do not exist are included.
     """
@@ -218,7 +218,7 @@ def marketplace_folder(source: Any, project_dir: str) -> str | None:
 
 
 def _commands(hooks: Any) -> Iterator[str]:
-    """Yield every string in a `command` or its `args`, at any depth."""
+    """Yield every string in a `command` or in `args`, at any depth."""
     if isinstance(hooks, dict):
         for key, value in hooks.items():
             if key in ("command", "args"):

@@ -35,9 +35,9 @@ MANIFEST = os.path.join(".claude-plugin", "plugin.json")
 class Plugin:
     """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if it is part of one.
 
-    `data` is the folder for data that it keeps across updates; it need not exist. With `shares_root`, its folder is
-    that of the marketplace itself, and if the manifest names skills, only those are its own. With `only_named`, only what
-    the manifest names is read.
+    `data` is the folder, which need not exist, for data that the plugin keeps across updates. With `shares_root`, the
+    plugin's folder is that of the marketplace itself, and if the manifest names skills, only those belong to the plugin.
+    With `only_named`, only what the manifest names is read.
     """
 
     id: str
@@ -180,13 +180,15 @@ class PluginRegistry:
     def load(self, key: str, problems: list[Diagnostic]) -> Plugin | None:
         """Load an added plugin with its current files; return None, and add a finding, if it cannot be used.
 
-        Raises KeyError for an id that was not added.
+        Raises KeyError for an id that was not added, and `StorageError` for a damaged registry.
         """
         entry = self.entries()[key]
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Remove a plugin by its id, or all plugins with this name; return False if there are none."""
+        """Remove a plugin by its id, or all plugins with this name; return False if there are none. Raises `StorageError` if
+        the registry cannot be read or written.
+        """
         with self._file.changing() as entries:
             keys = [key for key in entries if name in (key, key.partition("@")[0])]
             for key in keys:

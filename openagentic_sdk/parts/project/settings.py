@@ -1,8 +1,8 @@
 """Read settings.json files as plain data: rules as text with the file that contains them, hooks as descriptions.
 
-Managed settings take precedence over local ones, those over the project's, those over the user's. A single value in a
-higher file replaces that of a lower one; lists are joined; a flag is set if any file sets it. An invalid entry is omitted
-with a warning; the rest of its file is used. Nothing here decides or runs anything.
+The order of precedence is: managed, local, project and user settings. A single value in a higher file replaces that of a
+lower one; lists are joined; a flag is set if any file sets it. An invalid entry is omitted with a warning; the rest of its
+file is used. Nothing here decides or runs anything.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class CommandHook:
     """A hook from a file: at `event`, for what `matcher` matches, run `command` for at most `timeout_s`.
 
     With `args` the command is a program and these are its arguments, else it is a shell command line. `condition` (`if` in
-    the file) is a permission rule that a tool call must match. `is_async` hooks run in the background, `once` hooks run
-    once in a session. `root`, if set, is the folder of its plugin or skill, `data` the plugin's data folder. With
-    `only_forbids`, it can neither grant nor change anything. A hook of a `skill` runs while that skill is active.
+    the file) is a permission rule that a tool call must match. `is_async` hooks run in the background, `once` hooks run once
+    in a session. `root`, if set, is the folder of its plugin or skill, `data` the plugin's data folder. With `only_forbids`,
+    the hook can neither allow a call, nor change its input or a prompt. A hook of a `skill` runs while that skill is active.
     """
 
     event: str
@@ -71,7 +71,7 @@ class CommandHook:
 
     @property
     def folder(self) -> str | None:
-        """The project folder whose `.claude` contains it; None for a hook of a user, a machine, a plugin or a skill."""
+        """The project folder whose `.claude` contains the hook; None for a hook of a user, a machine, a plugin or a skill."""
         place, name = os.path.split(os.path.dirname(self.source))
         return place if name == ".claude" and self.scope in ("project", "local") and not self.root else None
 
@@ -142,9 +142,9 @@ class _File:
 def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_below: bool | None = None) -> Settings:
     """Read and merge all settings files of the folders. Raises `OptionsError` for managed settings that cannot be listed.
 
-    Unless the project is `trusted`, its files contribute no hooks, env, allow rules, additional folders or looser mode;
-    what they forbid still applies. `trusted_below` is the same for the working directory's own files if it is a folder of
-    the project; None is the same as `trusted`.
+    Unless the project is `trusted`, its files contribute nothing that grants, such as hooks, env, allow rules, additional
+    folders, plugins or a looser mode; what they forbid still applies. `trusted_below` is the same for the working
+    directory's own files if it is a folder of the project; None is the same as `trusted`.
     """
     whole = Settings()
     for file in _settings_files(folders):

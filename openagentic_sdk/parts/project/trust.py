@@ -96,7 +96,9 @@ def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
 
 
 def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]) -> list[str]:
-    """Everything that a project would get if it were trusted, verbatim, for the person who decides."""
+    """The rules, folders, hooks, variables, plugins and commands that a trusted project would get, verbatim, for the person
+    who decides.
+    """
     folders = claude_folders(project_dir, setting_sources=("project", "local"), managed_dir=None)
     settings = read_settings(folders, trusted=True)
     lines = [f"allow without asking: {rule.text} ({rule.source})" for rule in settings.allow]
@@ -271,7 +273,9 @@ class TrustStore:
         self.path = self._file.path
 
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
-        """Look up the decision about a project. Never raises: a project that cannot be read is not trusted."""
+        """Look up the decision about a project. A project or file that cannot be read counts as not trusted, not as an
+        error.
+        """
         real = os.path.realpath(root)
         try:
             files = granting_files(real)
@@ -322,7 +326,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if none exists. Raises `StorageError` if the file cannot be written or is damaged."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

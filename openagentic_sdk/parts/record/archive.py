@@ -47,7 +47,8 @@ def archive_session(
     """Write the session and those of its subagents to a new file at `path`; return the sessions' ids.
 
     With `remove`, the sessions are deleted from the store once the file is complete and has been read back, unless events or
-    subagents have been added since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
+    subagents have been added since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, and with `remove`
+    `ConcurrencyError` if a session has changed.
     """
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)

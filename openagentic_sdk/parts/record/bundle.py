@@ -49,7 +49,8 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
 def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
     """Read the sessions in a file; return their events by session id.
 
-    Raises `OptionsError` for a file that is neither a page nor an archive, `StorageError` for a damaged archive.
+    Raises `OptionsError` for a file that is neither a page nor an archive, `StorageError` for a damaged archive, and OSError
+    if the file cannot be read.
     """
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"

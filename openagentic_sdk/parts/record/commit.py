@@ -47,7 +47,7 @@ _TEXTS = ("str", "str | None", "Any")
 
 @frozen
 class _CommitShape:
-    """How the fields of an event class become leaves.
+    """The division of an event class's fields into leaves.
 
     `bound` are the fields that form the first leaf, with their defaults. `free` are the fields with leaves of their own:
     name, default, JSON pointer, and the beginning of the leaf's text. `texts` names the fields that may contain any string.
@@ -134,7 +134,7 @@ def is_text_field(event: Event, pointer: str) -> bool:
 
 
 class BadOpeningError(ValueError):
-    """Raised for salts of a range that this version cannot read, or that do not fit the events."""
+    """An error for salts of a range that this version cannot read, or that do not fit the events."""
 
 
 def new_opening() -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Opening:
     def opened_leaves(self, event: Event, index: int) -> list[tuple[str, str, str | None]]:
         """The salt (in hexadecimal), the text and None for each remaining leaf; "", "" and the digest for an erased one.
 
-        Raises like `leaf_digests`.
+        Raises `BadOpeningError` if the salts do not fit the event.
         """
         seed, texts = self.seeds[index], leaves(event)
         if seed is not None:
