@@ -166,7 +166,7 @@ class ServerTools(Part):
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
         """Append the resources that a prompt names, or replace it with a server's prompt that it calls.
 
-        Raises `McpError`.
+        Raises `McpError` if the server does not return that prompt.
         """
         if prompt.is_expanded:
             return

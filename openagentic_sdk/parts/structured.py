@@ -179,7 +179,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class _NoStrictFormError(ValueError):
-    """Raised if strict mode cannot express a part of a schema."""
+    """An error for a part of a schema that strict mode cannot express."""
 
 
 def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:

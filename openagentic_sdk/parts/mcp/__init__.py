@@ -1,1 +1,1 @@
-"""A client of the Model Context Protocol that offers servers' tools as our own; loaded only by runs that have servers."""
+"""A client of the Model Context Protocol that offers servers' tools as our own; a run without servers does not load it."""

@@ -1,8 +1,8 @@
 """Convert other programs' conversations to events: Claude Code transcripts and chat-completions message lists.
 
-A transcript is a tree of lines that point at their parents. The branch of its last line is imported, in file order: with
-all calls of a parallel answer and all their results, across compactions, and including the lines before a dangling pointer.
-What cannot be read is counted, never guessed.
+A transcript is a tree of lines that point at their parents. The branch of its last line is imported, in file order: with all
+calls of a parallel answer and all their results, across compactions, and including the lines before a dangling pointer.
+Lines that cannot be read are counted, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def import_claude_transcript(
 ) -> ImportedIds:
     """Import a transcript, with those of its subagents as child sessions; return the ids, the main session's first.
 
-    The main session has the transcript's id unless another is given. Either all are imported or none. Raises
+    The main session's id is the name of the file unless another is given. Either all are imported or none. Raises
     `StorageError`, `SessionExistsError`, and `InvalidEventError` for content that a log cannot contain.
     """
     main = read_claude_transcript(path)

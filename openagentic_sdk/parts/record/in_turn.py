@@ -19,7 +19,7 @@ class InTurn:
     """A queue of blocking calls for each key, run one after the other in the order in which they were made.
 
     Calls with different keys overlap. A call whose waiter is cancelled still runs. Under an event loop other than asyncio's,
-    threads come from anyio; `EventLoopError` is raised if it is not installed.
+    threads come from anyio; `EventLoopError` is raised if anyio is not installed.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Operations on whole sessions, as plain functions over any store.
 
-Every change to a session is an event in its log; no event is rewritten. Forks and exports are atomic.
+Titles, tags, rewinds and the like are events in the session's log; no event is rewritten. Forks and exports are atomic.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def append_signed(
     """Append a person's decisions outside a run, signed with this installation's key; return them as stored.
 
     Events that `append_events` adds are only history, and grant nothing. If `events` is a function, it is called while no
-    other writer can append. Raises like `append_events`.
+    other writer can append. Also raises the errors of `append_events`.
     """
     with store.open_writer(session_id) as writer:
         check_expected_seq(session_id, expected_seq, writer.last_seq)
@@ -220,7 +220,7 @@ def tag_session(
 ) -> SessionSummary:
     """Add and remove tags, which keep the order of their addition; return the session's summary.
 
-    Raises like `rename_session`.
+    Raises `SessionNotFoundError`, and `SessionLockedError` during a run.
     """
     require_store(store)
     check_settings({"add": add, "remove": remove}, {"add": TEXTS, "remove": TEXTS})
@@ -260,8 +260,8 @@ def rewind_session(
     Returns the `session.rewound` event; the log keeps everything. `request_id` makes the rewind idempotent: a second one
     with the same id changes nothing and returns the same event. Whatever is open after that position is closed in the same
     batch: questions as `answered_by: rewound`, calls, subagents, and the run. With `files`, file changes made by calls since
-    then are also undone, as by `restore_files` and under its conditions. Raises `OptionsError` for a position after the end
-    of the log, and whatever `restore_files` raises.
+    then are also undone, as by `restore_files` and under its conditions. Raises `OptionsError` unless either `to_seq` or
+    `turns` names a position in the log. With `files`, also raises the errors of `restore_files`.
     """
     # Read before the log is searched: a rewind with the same id that is appended in between makes `expected_seq` fail.
     last_seq = None if request_id is None else store.last_seq(session_id)

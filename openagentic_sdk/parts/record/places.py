@@ -145,8 +145,8 @@ def find_places(
 ) -> tuple[list[FieldPlace], list[FieldPlace]]:
     """Find the places of a log to erase, and those that contain a needle but cannot be erased.
 
-    The former are `asked_places`, those that contain a needle, digests over any of them (from which a short value could be
-    guessed), and the names of `outputs` that belong to them.
+    The places to erase are `asked_places`, those that contain a needle, digests over any of them (from which a short value
+    could be guessed), and the names of `outputs` that belong to them.
     """
     places: dict[FieldPlace, None] = dict.fromkeys(asked_places)
     unerasable: list[FieldPlace] = []

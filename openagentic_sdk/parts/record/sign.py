@@ -36,8 +36,8 @@ def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]
     """Append a signed checkpoint that vouches for all events of the session; return it as stored.
 
     It covers the last checkpoint and everything after it. More than `RANGE_EVENTS` events are divided among several
-    checkpoints, the last of them signed. Raises `OptionsError` for an empty log and without signers, whatever the signers
-    raise, and `SessionLockedError` while a run writes; in each case nothing is appended.
+    checkpoints, the last of them signed. Raises `OptionsError` for an empty log and without signers, and
+    `SessionLockedError` while a run writes. Also raises the errors of the signers. In each case nothing is appended.
     """
     with store.open_writer(session_id) as writer:
         return append_signed_head(store, writer, signers)

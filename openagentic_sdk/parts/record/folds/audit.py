@@ -63,7 +63,7 @@ def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
 
 
 class RequestDigest:
-    """The digests of consecutive requests; only the messages that each request adds are encoded.
+    """A calculator of the digests of consecutive requests, which encodes only the messages that each request adds.
 
     The conversation's fold returns known messages as the same objects, so only the system prompt is encoded for comparison.
     """

@@ -41,7 +41,7 @@ class Spending:
 def spending(events: Iterable[Event]) -> list[Spending]:
     """The spending of one session by model and subagent, in the order of the first call.
 
-    Its totals equal `usage` and `session_cost`.
+    The totals equal the results of the functions `usage` and `session_cost`.
     """
     rows: dict[tuple[str, str], Spending] = {}
     for event in own_spending(events):

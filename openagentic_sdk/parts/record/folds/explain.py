@@ -115,7 +115,8 @@ class LabelledCall:
 
 @frozen
 class PrefixReport:
-    """How a request extends the previous one: it repeats `kept_messages` messages; `broke_at` is the first that differs.
+    """The comparison of a request with the previous one: it repeats `kept_messages` messages; `broke_at` is the first that
+    differs.
 
     `reason` explains the break and `seq` is the event that caused it; both are None if the whole previous request is a
     prefix of this one or if there was no previous request. `same_bytes` of the `previous_bytes` of that request are the
@@ -270,7 +271,7 @@ def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
 
 
 class _Prefixes:
-    """How each request of a log extends the previous one; the lookups for all reports are computed once."""
+    """A comparer of each request of a log with the previous one; the lookups for all reports are computed once."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._answers = [event for event in events if isinstance(event, ModelResponse)]

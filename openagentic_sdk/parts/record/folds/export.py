@@ -61,7 +61,8 @@ def to_otlp(
     read: Callable[[str, str], Iterable[Event]] | None = None,
     tags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in OpenTelemetry's GenAI semantic conventions, see `spans`.
+    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in OpenTelemetry's GenAI semantic conventions; see the module
+    `spans`.
 
     Scores of an eval are `gen_ai.evaluation.result` events in that run's trace, below its span. `with_content` adds message
     contents, which the conventions omit by default. `read` returns the events of a subagent's session, given its parent's

@@ -1,4 +1,4 @@
-"""A session as OpenTelemetry spans in the GenAI semantic conventions: each span is emitted as soon as it has ended.
+"""A session as OpenTelemetry spans in the GenAI semantic conventions: each span is emitted once the log shows its end.
 
 A session and its subagents form one trace: an `invoke_agent` span for each run, below it a `chat` span for each model call,
 including its retries, and an `execute_tool` span for each tool call. A subagent's runs are below the call that started it,

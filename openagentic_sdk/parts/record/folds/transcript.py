@@ -14,7 +14,7 @@ from ....version import __version__
 def transcript_entries(
     events: Sequence[Event], session_id: str, cwd: str, *, parent: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each message, call and result in the events; `parent` is the id of the entry before the first."""
+    """Yield an entry for each message, call of the model and result; `parent` is the id of the entry before the first."""
     # Few runs write a transcript, and these modules are slow to import.
     import uuid
     from datetime import UTC, datetime

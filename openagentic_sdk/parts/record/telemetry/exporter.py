@@ -1,4 +1,4 @@
-"""Send the spans of sessions to a collector from a dedicated thread, so that no run ever waits for it.
+"""Send the spans of sessions to a collector from a dedicated thread, so that no run waits for it.
 
 A run only notifies the exporter that its log has grown. The thread reads new events from the store, folds them into spans,
 and sends spans that have ended in batches. A small file per session stores how far it was sent, so that after a collector
@@ -331,7 +331,7 @@ def _transport_for(settings: TelemetrySettings) -> HttpTransport:
 
 
 def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
-    """The certificates to trust and to present; None for the system's alone. Raises `OptionsError`."""
+    """The certificates to trust and to present; None for the system's alone. Raises `OptionsError` if they cannot be used."""
     if settings.certificate is None and settings.client_certificate is None:
         return None
     files = (settings.certificate, settings.client_certificate, settings.client_key)
@@ -364,7 +364,9 @@ async def _post(
 
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
-    """Send an empty request to a collector; return the reason why it rejects traces, None if it accepts them."""
+    """Send an empty request to a collector; return the reason why it rejects traces, None if it accepts them. Raises
+    `OptionsError` for certificates that cannot be used.
+    """
     transport = _transport_for(settings)
     try:
         answer, body = await _post(transport, settings, ())

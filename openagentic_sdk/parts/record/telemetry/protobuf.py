@@ -1,4 +1,4 @@
-"""Encode trace requests as protobuf, which every collector accepts: from OTLP's JSON form, by tables of field numbers.
+"""Encode trace requests as protobuf, OTLP's usual encoding: from the JSON form, by tables of field numbers.
 
 The numbers are from `opentelemetry-proto` (trace, common, resource and collector/trace, each `v1`); the wire format is from
 protobuf.dev/programming-guides/encoding. The tables contain only what `folds.spans` writes.

@@ -49,8 +49,9 @@ def read_telemetry(
 ) -> TelemetrySettings | None:
     """Read the settings of a run; return None if nothing is to be sent.
 
-    `endpoint` None uses the environment; an empty string disables telemetry. Like the specification's base address,
-    `endpoint` gets the suffix `/v1/traces` unless it already has it. Raises `OptionsError` for an invalid address or header.
+    If `endpoint` is None, the environment names the address; an empty string disables telemetry. Like the specification's
+    base address, `endpoint` gets the suffix `/v1/traces` unless it already has it. Raises `OptionsError` for an invalid
+    address or header.
     """
     if endpoint == "":
         return None
