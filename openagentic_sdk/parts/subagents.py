@@ -2,7 +2,7 @@
 
 The parent's log names the session of a subagent before the subagent begins, and records its end before its call has a
 result. If the process dies in between, the next run of the parent finds the start without the end, and continues the
-subagent from the end of its own log: nothing that is in a log is done twice.
+subagent from the end of its own log: nothing that a log records as done is done twice.
 """
 
 from __future__ import annotations
@@ -231,7 +231,9 @@ class SubagentRuns(Part, Subagents):
         return UnfinishedSubagent(started, view, ended, finished is not None)
 
     def _check(self, started: SubagentStarted) -> None:
-        """Raise `ToolError` if the Task tool no longer accepts this name, because its call could not reach the subagent."""
+        """Raise `ToolError` if the Task tool no longer accepts this name, because a repeated call could not reach the
+        subagent.
+        """
         tools, record = self.run.agent.tools, self.run.view.calls.get(started.tool_use_id)
         name = "" if record is None else record.use.name
         if name in tools and isinstance(tools.get(name), TaskTool):

@@ -30,8 +30,8 @@ def bytecode_folder(of: str) -> str:
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     """Read a regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
 
-    Raises `FileRefusedError`, or `OSError` like `open`. A link exchanged meanwhile is detected: the check is on the actual
-    location of the opened file.
+    Raises `FileRefusedError` for any other file, and OSError if it cannot be opened. A link exchanged meanwhile is detected:
+    the check is on the actual location of the opened file.
     """
     # Opening a FIFO would wait for its other end forever.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
@@ -198,7 +198,8 @@ MAX_TREE_BYTES = 64 * 1024 * 1024
 def tree_sha256(folder: str) -> str:
     """One digest over the names and bytes of all regular files below a folder; of links, their names and targets count.
 
-    Raises `FileRefusedError` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes.
+    Raises `FileRefusedError` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes, and OSError if one cannot be
+    read.
     """
     digest = hashlib.sha256()
     for name, path in sorted(_list_tree(folder)):
@@ -235,7 +236,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:
     """List the first `most` files below a skill's folder by name, except its SKILL.md; count the others.
 
-    Return nothing for a folder that cannot be listed or has too many files.
+    Return an empty list and 0 for a folder that cannot be listed or has too many files.
     """
     try:
         names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")

@@ -36,8 +36,7 @@ def read_outline(body: str) -> Outline:
 class _OutlineReading:
     """A reader of a body, line by line.
 
-    In a checklist section every list item counts, elsewhere those with a box; the latter are the checklist if there is no
-    such section.
+    In a checklist section every list item counts; without such items, the items with a box elsewhere are the checklist.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 
 class Unreadable(ValueError):
-    """Raised if a text is not in the supported subset of YAML; `line` is where reading stopped."""
+    """An error for a text that is not in the supported subset of YAML; `line` is where reading stopped."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)

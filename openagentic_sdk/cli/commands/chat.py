@@ -108,7 +108,7 @@ class _LineChat:
                 importlib.import_module("readline")
 
     def talk(self, runner: asyncio.Runner) -> int:
-        """Take turns until end of input; return the exit code. Raises `Stopped`."""
+        """Take turns until the end of input or /quit; return the exit code. Raises `Stopped` at a stop signal."""
         conversation, options = self.conversation, self.conversation.turns.options
         commands = SlashCommands(conversation, CallOutputs())
         self._until_interrupted(runner, conversation.pick_up)
@@ -196,7 +196,7 @@ class _LiveChat:
         )
 
     def talk(self, runner: asyncio.Runner) -> int:
-        """Take turns until the person leaves; return the exit code. Raises `Stopped`."""
+        """Take turns until the person leaves; return the exit code. Raises `Stopped` at a stop signal."""
         with contextlib.suppress(KeyboardInterrupt):  # the second Ctrl-C
             runner.run(self._talk())
         self._screen.end_line()

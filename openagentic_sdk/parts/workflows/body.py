@@ -25,7 +25,9 @@ GUARD: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar("GU
 
 
 class Restart(BaseException):
-    """Raised by a body to end its history and start over with these arguments; `except Exception` does not catch it."""
+    """An exception with which a body ends its history and starts over with these arguments; `except Exception` does not
+    catch it.
+    """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__("the workflow restarts")
@@ -279,7 +281,7 @@ class First(Together):
 
 
 class _Over(Exception):
-    """One of the promises has ended first."""
+    """A marker that one of the promises has ended first."""
 
 
 class FlowBody:

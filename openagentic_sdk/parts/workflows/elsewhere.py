@@ -103,7 +103,7 @@ def _starts_before(run: Run, step: Step) -> int:
 
 
 async def _end(make: Callable[[StepPlan], Step], run: Run, record: Mapping[str, Any], event: str) -> Mapping[str, Any]:
-    """Wait until a run has ended, checking as often as necessary; return its end."""
+    """Wait until a run has ended, checking every `LOOK_S` seconds if no event arrives; return the run's end."""
 
     async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         arrival = waiting.event

@@ -181,7 +181,8 @@ class WorkflowInbox:
         """Read the events added since the last call, and return the authority that signs the next one.
 
         The newest event read before is verified again, with the present key; if that fails, because an erasure signed the
-        log anew or another session has this name now, everything is read again. Raises `SessionNotFoundError`.
+        log anew or another session has this name now, everything is read again. Raises `SessionNotFoundError` if nothing was
+        ever delivered.
         """
         authority = Authority(self._session_id, seal)
         events = store.iter_events(self._session_id, after_seq=self._seq)
@@ -224,7 +225,9 @@ _LOCK = Lock()
 def _deliver_once(
     store: SessionStore, session_id: str, event: UserMessage, seal: Seal, replaces_holder: bool
 ) -> list[Event]:
-    """Store an event in the inbox, signed, unless one has its id; return what was stored. Raises like `append_events`."""
+    """Store an event in the inbox, signed, unless one with its id is there; return the stored events. Also raises the errors
+    of `append_events`.
+    """
     with _LOCK:
         inboxes = _INBOXES.setdefault(store, OrderedDict())
         inbox = inboxes.setdefault(session_id, WorkflowInbox(session_id, reads=False))

@@ -37,8 +37,8 @@ class Retries:
     """The retries of a failed step: `attempts` in all, the first retry after `delay_s` seconds.
 
     Each further delay is `factor` times as long as the one before, up to `max_delay_s` seconds. `errors` are the names of
-    the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied, or that may or may not
-    have run, is never retried automatically.
+    the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied is never retried
+    automatically, nor is an unsafe one that may or may not have run.
     """
 
     attempts: int = 3
