@@ -32,7 +32,7 @@ def read_surroundings(cwd: Path) -> Surroundings:
 
 
 def sandbox_advice(around: Surroundings) -> str | None:
-    """Advice if rules permit commands that no sandbox confines (a rule names a command, not its effects); else None."""
+    """Advice on rules that allow commands, which name a command and not its effects; None without such rules."""
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None

@@ -128,7 +128,10 @@ def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True
 
 
 def tcp_port(text: str) -> int:
-    """Parse the number of a TCP port; 0 means any free port."""
+    """Parse the number of a TCP port; 0 means any free port.
+
+    Raises ValueError or `argparse.ArgumentTypeError` for other text.
+    """
     number = int(text)
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {number}")
@@ -136,7 +139,10 @@ def tcp_port(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Parse a positive integer that every store accepts."""
+    """Parse a positive integer that every store accepts.
+
+    Raises ValueError or `argparse.ArgumentTypeError` for other text.
+    """
     number = int(text)
     if not 1 <= number <= 10**15:
         raise argparse.ArgumentTypeError(f"must be from 1 to 10 ** 15, not {number}")
@@ -233,8 +239,8 @@ def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:
     """Return the prompt with its files: `attached`, and `@path` in a `typed` text.
 
-    Mentions are paths relative to `cwd`. One that names no file stays plain text; text from a pipe is not searched. Raises
-    `OptionsError` for an attached file that does not exist.
+    Mentions are paths relative to `cwd`. A mention that names no file stays plain text; text from a pipe is not searched.
+    Raises `OptionsError` for an attached file that does not exist.
     """
     paths = [Path(path).expanduser().absolute() for path in attached]
     missing = [str(path) for path in paths if not path.is_file()]

@@ -33,7 +33,8 @@ def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callab
 def keep_in_project(root: str, rule: str) -> str:
     """Write the rule to the project's local settings; return a sentence about the outcome.
 
-    Trust is bound to the files' digest; a change requested by the person does not end it.
+    Trust is bound to the files' digest; a change requested by the person does not end it. Raises `OptionsError` or
+    `StorageError` if the rule cannot be stored.
     """
     store = trust_store()
     was_trusted = store.look_up(root).is_trusted

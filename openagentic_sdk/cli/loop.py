@@ -34,8 +34,9 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 @contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
-    """Provide a runner for the block, and close it afterwards. A Ctrl-C during the closing takes effect at its end, a second
-    one at once.
+    """Provide a runner for the block, and close it afterwards.
+
+    A Ctrl-C during the closing takes effect when the runner is closed, a second one immediately.
     """
     opened = list[int]()
     try:

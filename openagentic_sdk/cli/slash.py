@@ -33,7 +33,7 @@ from .stored.stores import find_session
 
 
 class Leave(Exception):
-    """Raised to end the chat."""
+    """An exception that ends the chat."""
 
 
 class SlashCommands:

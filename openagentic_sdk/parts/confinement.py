@@ -21,8 +21,9 @@ _SHELL = "Bash"
 
 
 class Confinement(Part):
-    """A part with the sandbox mode and file rules for a run's commands. Without it, they run as their tool is set up,
-    without rules.
+    """A part with the sandbox mode and file rules for a run's commands.
+
+    Without it, they run as their tool is set up, without rules.
     """
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:

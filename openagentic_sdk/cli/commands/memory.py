@@ -131,7 +131,7 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _events(store: SessionStore, write: Write) -> Sequence[Event]:
-    """The events of the session that wrote a note; empty if it no longer exists or is damaged."""
+    """The events of the session that wrote a note; empty if the session no longer exists or is damaged."""
     try:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _emit(events: Sequence[Event], session_id: str, args: argparse.Namespace) -> int:
-    """Write the test and run it once, to report at once if it already fails."""
+    """Write the test and run it once, to report immediately if it already fails."""
     test, log = emit_test(
         events, args.emit_test, session_id=session_id, agent=args.agent, app_dir=args.app_dir, live_tools=args.live
     )

@@ -1,4 +1,4 @@
-"""`openagentic-sdk store ...`: create or upgrade the schema of a store on a server, and show its durability."""
+"""`openagentic-sdk store ...`: create or upgrade the schema of a database store, and show the store's durability."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _requests(root: str) -> list[str]:
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Ask the person about files of the project that request grants, if nobody has decided about them yet."""
+    """Ask the person about files of the project that request grants, if nobody has decided about their current state yet."""
     if not {"project", "local"} & set(options.setting_sources):
         return
     for folder in trusted_folders(options.project_root(), options.working_dir()):

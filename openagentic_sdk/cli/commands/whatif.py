@@ -89,7 +89,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_for(args: argparse.Namespace, asker: Asker | None = None) -> OpenAgenticOptions:
-    """Build the options of a what-if: those of `--agent`, or those in the flags. Raises `OptionsError`."""
+    """Build the options of a what-if: those of `--agent`, or those in the flags.
+
+    Raises `OptionsError` if they cannot be used.
+    """
     options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
     check_mode(args, options)
     return options

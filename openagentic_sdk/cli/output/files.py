@@ -12,7 +12,7 @@ from ...ground.disk import SystemDisk, write_durably
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Re-raise an `OSError` of the block with this path as its file: the error of a full disk names none."""
+    """During the block, raise any `OSError` with this path as its file, because the error of a full disk names none."""
     try:
         yield
     except OSError as error:

@@ -44,8 +44,8 @@ def plain_width(text: str) -> int:
 class Screen:
     """An output stream, usually a terminal, and the state of its last line.
 
-    With `colour` None, colours are used on a terminal without NO_COLOR. With `plain`, nothing is ever rewritten and no
-    colour is used, for screen readers and for simple terminals.
+    With `colour` None, colours are used on a terminal without NO_COLOR. With `plain`, no rows are kept below the text and,
+    unless `colour` is true, no colour is used, for screen readers and for simple terminals.
     """
 
     def __init__(

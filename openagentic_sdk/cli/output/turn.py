@@ -76,7 +76,7 @@ class ResultPrinter:
 
 
 class Stopped(SystemExit):
-    """Raised to end a chat after SIGTERM or SIGHUP, the signal `number`."""
+    """An exception that ends a chat after SIGTERM or SIGHUP, the signal `number`."""
 
     # A `SystemExit`: from a callback, an event loop passes on only that and `KeyboardInterrupt`.
     def __init__(self, number: int) -> None:

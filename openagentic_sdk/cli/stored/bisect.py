@@ -76,7 +76,7 @@ async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int
 
 
 def changed_options(options: OpenAgenticOptions, change: str) -> OpenAgenticOptions:
-    """Apply one change, `KIND=VALUE`, to the options. Raises `OptionsError`."""
+    """Apply one change, `KIND=VALUE`, to the options. Raises `OptionsError` for any other form or an unusable value."""
     kind, equals, value = change.partition("=")
     if kind not in KINDS or not equals or not value:
         raise OptionsError(f"--change {change!r:.200} is not KIND=VALUE: the kinds are {', '.join(KINDS)}")

@@ -85,7 +85,10 @@ def _sign(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
-    """Print what the record of a stored session, or of an exported file, proves; exit code 1 if it has a problem."""
+    """Print what the record of a stored session, or of an exported file, proves.
+
+    The exit code is 1 if it has a problem or no valid signature.
+    """
     trust = Trust(Seal(), args.allowed_signers, args.timestamp_ca, shlex.split(args.witness or ""))
     for path in (args.allowed_signers, args.timestamp_ca):
         if path and not Path(path).is_file():

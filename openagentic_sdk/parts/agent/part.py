@@ -64,8 +64,10 @@ class AgentOutcome:
 
 @frozen(kw_only=True)
 class AgentRules:
-    """An agent's rules for its runs. `runs_as` is the name of the subagent that the agent runs as, None for a caller's run.
-    `may_be_none` permits validators to return None.
+    """An agent's rules for its runs.
+
+    `runs_as` is the name of the subagent that the agent runs as, None for a caller's run. `may_be_none` permits validators
+    to return None.
 
     `read` converts an answer, its text or, with a schema, its JSON value; it raises `ValueError` if the answer is invalid.
     `outcome` receives the outcome of the run.

@@ -48,8 +48,9 @@ _PERMISSIONS: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask
 
 
 def decision_of(point: str, code: int, out: str, err: str, command: str = "the hook") -> HookDecision | None:
-    """The decision of a hook that ended with this exit code, if any. Raises RuntimeError if the hook failed or its answer is
-    invalid.
+    """The decision of a hook that ended with this exit code, if any.
+
+    Raises RuntimeError if the hook failed or its answer is invalid.
     """
     if code == 2:
         return _forbidden(point, out, err)

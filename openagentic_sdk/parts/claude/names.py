@@ -29,8 +29,9 @@ def _same(value: Any) -> Any:
 
 @frozen
 class _Argument:
-    """One argument under our name and Claude Code's. `default` is the value that Claude Code uses if the argument is not
-    passed.
+    """One argument under our name and Claude Code's.
+
+    `default` is the value that Claude Code uses if the argument is not passed.
     """
 
     ours: str

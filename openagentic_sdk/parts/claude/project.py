@@ -196,6 +196,7 @@ class ProjectPart(Part, SkillRuns):
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
         """Add messages with the rules for the files of a call, except rules that the model still sees; return the result.
+
         After a resume the model still sees them; after a compaction or a rewind it may not.
         """
         run = self.run

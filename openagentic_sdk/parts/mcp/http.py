@@ -170,8 +170,10 @@ class HttpWire:
         return answer.status == 401 and not fresh and self._key is not None and self._key.is_renewable
 
     async def _send(self, line: bytes) -> None:
-        """POST one of our messages. For a request, return only when its answer has been passed to the peer, unless the
-        answer comes on the oldest transport's stream.
+        """POST one of our messages.
+
+        For a request, return only when its answer has been passed to the peer, unless the answer comes on the oldest
+        transport's stream.
 
         Raises `McpError` for a request only: a notification or an answer that cannot be sent is dropped.
         """
@@ -299,8 +301,9 @@ class HttpWire:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _read_stream(self, answer: HttpAnswer, request_id: Any) -> None:
-        """Read events until the answer has arrived. A legacy stream that breaks is resumed after its last event. Raises
-        `McpError` if no answer arrives.
+        """Read events until the answer has arrived.
+
+        A legacy stream that breaks is resumed after its last event. Raises `McpError` if no answer arrives.
         """
         stream, breaks = SSEDecoder(), 0
         if await self._read_events(answer, stream, request_id):

@@ -135,8 +135,10 @@ class McpSession:
     # --- our requests ------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Mapping[str, Any], hooks: RequestHooks = _SILENT) -> Mapping[str, Any]:
-        """Send a request and return its result. Raises `McpError`, with `in_flight` if the request may have taken effect.
-        Also raises the errors of a question to a person.
+        """Send a request and return its result.
+
+        Raises `McpError`, with `in_flight` if the request may have taken effect. Also raises the errors of a question to a
+        person.
         """
         wire = self.wire
         assert wire is not None, "the handshake has not completed"
@@ -196,8 +198,9 @@ class McpSession:
     def call(
         self, method: str, params: Mapping[str, Any], hooks: RequestHooks, first_round: InputRound | None = None
     ) -> Awaitable[Mapping[str, Any]]:
-        """Send a request, and answer the questions that a modern server asks before its result. Raises `McpError` for too
-        many questions or an unknown type of result. Also raises the errors of `request`.
+        """Send a request, and answer the questions that a modern server asks before its result.
+
+        Raises `McpError` for too many questions or an unknown type of result. Also raises the errors of `request`.
 
         `first_round` continues a call that was left with open questions.
         """

@@ -186,8 +186,9 @@ class PluginRegistry:
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Remove a plugin by its id, or all plugins with this name; return False if there are none. Raises `StorageError` if
-        the registry cannot be read or written.
+        """Remove a plugin by its id, or all plugins with this name; return False if there are none.
+
+        Raises `StorageError` if the registry cannot be read or written.
         """
         with self._file.changing() as entries:
             keys = [key for key in entries if name in (key, key.partition("@")[0])]

@@ -71,7 +71,7 @@ class CommandHook:
 
     @property
     def folder(self) -> str | None:
-        """The project folder whose `.claude` contains the hook; None for a hook of a user, a machine, a plugin or a skill."""
+        """The project folder whose `.claude` contains the hook; None for one of a user, a machine, a plugin or a skill."""
         place, name = os.path.split(os.path.dirname(self.source))
         return place if name == ".claude" and self.scope in ("project", "local") and not self.root else None
 

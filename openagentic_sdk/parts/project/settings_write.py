@@ -46,8 +46,9 @@ def change_json(
     what: str,
     mode: int = 0o600,
 ) -> bool:
-    """Call `change` with the object in file `name` and the file's path; if `change` returns true, write the object. Return
-    whether it did.
+    """Call `change` with the object in file `name` and the file's path; if `change` returns true, write the object.
+
+    Return whether it did.
 
     `what` describes the content, for errors; `mode` is that of a new file. Raises `OptionsError` if the file is not a JSON
     object, is outside the project or cannot be written.

@@ -273,8 +273,9 @@ class TrustStore:
         self.path = self._file.path
 
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
-        """Look up the decision about a project. A project or file that cannot be read counts as not trusted, not as an
-        error.
+        """Look up the decision about a project.
+
+        A project or file that cannot be read counts as not trusted, not as an error.
         """
         real = os.path.realpath(root)
         try:
@@ -326,7 +327,10 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if none exists. Raises `StorageError` if the file cannot be written or is damaged."""
+        """Delete a decision; return False if none exists.
+
+        Raises `StorageError` if the file cannot be written or is damaged.
+        """
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

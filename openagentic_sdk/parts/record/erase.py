@@ -192,8 +192,9 @@ def has_unfinished_erasure(events: Iterable[Event]) -> bool:
 
 
 def finish_erasures(store: SessionStore, session_id: str | None = None, *, seal: Seal | None = None) -> list[str]:
-    """Finish erasures that were killed, those that this session requested or is part of, or all; return their ids. Raises
-    `SessionNotFoundError`, and `OptionsError` for an unusable key.
+    """Finish erasures that were killed, those that this session requested or is part of, or all; return their ids.
+
+    Raises `SessionNotFoundError`, and `OptionsError` for an unusable key.
     """
     if session_id is not None:
         store.read_metadata(session_id)

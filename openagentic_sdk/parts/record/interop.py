@@ -64,8 +64,9 @@ class ClaudeSessionStore:
         self._turns = InTurn()
 
     async def append(self, key: TranscriptKey, entries: Sequence[TranscriptEntry]) -> None:
-        """Append entries, except those whose `uuid` is already stored. Raises `InvalidEventError` for an invalid one,
-        appending nothing.
+        """Append entries, except those whose `uuid` is already stored.
+
+        Raises `InvalidEventError` for an invalid one, appending nothing.
         """
         await self._off_loop(lambda: self._append(key, list(entries)))
 
@@ -269,7 +270,10 @@ def fold_session_summary(
 
 
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    """Add the first text that a person wrote in this entry, if any; a slash command counts only until such a text is found."""
+    """Add the first text that a person wrote in this entry, if any.
+
+    A slash command counts only until such a text is found.
+    """
     if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
         return
     message = entry.get("message")

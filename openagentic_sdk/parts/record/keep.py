@@ -125,8 +125,9 @@ class _Purge:
         self._deleted_ids: list[str] = []
 
     def checked(self, session_id: str) -> list[str]:
-        """Return the session's id after those of its subagents if all may be deleted. Raises `SessionHeldError`,
-        `SessionLockedError`, and `OptionsError` for the tombstones.
+        """Return the session's id after those of its subagents if all may be deleted.
+
+        Raises `SessionHeldError`, `SessionLockedError`, and `OptionsError` for the tombstones.
         """
         doomed = [*reversed(reachable(session_id, self._children)), session_id]
         for name in doomed:

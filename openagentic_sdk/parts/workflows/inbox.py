@@ -225,8 +225,9 @@ _LOCK = Lock()
 def _deliver_once(
     store: SessionStore, session_id: str, event: UserMessage, seal: Seal, replaces_holder: bool
 ) -> list[Event]:
-    """Store an event in the inbox, signed, unless one with its id is there; return the stored events. Also raises the errors
-    of `append_events`.
+    """Store an event in the inbox, signed, unless one with its id is there; return the stored events.
+
+    Also raises the errors of `append_events`.
     """
     with _LOCK:
         inboxes = _INBOXES.setdefault(store, OrderedDict())

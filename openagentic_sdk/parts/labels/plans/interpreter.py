@@ -329,7 +329,10 @@ class _Expressions:
         names: Mapping[str, Value],
         collection: Value,
     ) -> Value:
-        """Add the results of the innermost loop to `collection`. Filtered items affect the label of the collection's shape."""
+        """Add the results of the innermost loop to `collection`.
+
+        Filtered items affect the label of the collection's shape.
+        """
         generator, *inner = generators
         over = await self._eval(generator.iter, names)
         collection.label = collection.label.joined(over.label)

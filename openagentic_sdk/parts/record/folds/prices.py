@@ -175,7 +175,10 @@ def _read_table(text: str | bytes, path: str) -> PriceTable:
 
 
 def with_prices(path: str | Path) -> PriceTable:
-    """The built-in table with a file's entries taking precedence. Raises `OptionsError` if the file or an entry is invalid."""
+    """The built-in table with a file's entries taking precedence.
+
+    Raises `OptionsError` if the file or an entry is invalid.
+    """
     return {**built_in_prices(), **load_prices(path)}
 
 

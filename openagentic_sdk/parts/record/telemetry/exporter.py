@@ -331,7 +331,10 @@ def _transport_for(settings: TelemetrySettings) -> HttpTransport:
 
 
 def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
-    """The certificates to trust and to present; None for the system's alone. Raises `OptionsError` if they cannot be used."""
+    """The certificates to trust and to present; None for the system's alone.
+
+    Raises `OptionsError` if they cannot be used.
+    """
     if settings.certificate is None and settings.client_certificate is None:
         return None
     files = (settings.certificate, settings.client_certificate, settings.client_key)
@@ -364,8 +367,9 @@ async def _post(
 
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
-    """Send an empty request to a collector; return the reason why it rejects traces, None if it accepts them. Raises
-    `OptionsError` for certificates that cannot be used.
+    """Send an empty request to a collector; return the reason why it rejects traces, None if it accepts them.
+
+    Raises `OptionsError` for certificates that cannot be used.
     """
     transport = _transport_for(settings)
     try:
