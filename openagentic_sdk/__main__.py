@@ -7,7 +7,8 @@ import sys
 def main() -> int:
     """Run the command line; return the exit code.
 
-    Until the command is imported, and once it has ended, Ctrl-C ends the process at once and without a traceback.
+    Until the command is imported, and once it has ended, Ctrl-C ends the process at once and without
+    a traceback, unless the process ignores that signal.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a shell script
     if not is_ignored:

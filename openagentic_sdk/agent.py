@@ -198,7 +198,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
         Raises `RunFailedError`, which carries the result, for a run without a complete answer, and its subclass
         `GuardrailTrippedError` if a guardrail stopped it. This includes a run that waits for a person: its result has the
-        `stop_reason` `waiting`, and the open `questions`. Also raises what `query()` raises.
+        `stop_reason` `waiting`, and the open `questions`. Also raises the errors of `query()`.
         """
         running = _AgentRun(self, deps, prompt, settings)
         async with aclosing(running.events()) as events:
@@ -476,7 +476,7 @@ class RunSettings(TypedDict, total=False):
 class AgentStream(Generic[OutputT]):
     """An agent's run in progress. Iterate over one of `text`, `output` and `events`; `result` waits for the run to end.
 
-    If the run failed, `text` and `output` raise what `Agent.run` raises, after their last item, and `result` raises it too.
+    If the run failed, `text` and `output` raise the error of `Agent.run` after their last item, and `result` raises it, too.
     """
 
     def __init__(self, running: _AgentRun) -> None:
@@ -525,7 +525,7 @@ class AgentStream(Generic[OutputT]):
             yield output
 
     async def result(self) -> AgentResult[OutputT]:
-        """Wait for the end of the run and return its result. Raises what `Agent.run` raises."""
+        """Wait for the end of the run and return its result. Raises the errors of `Agent.run`."""
         async for _ in self._events:
             pass
         return self._running.result()
@@ -721,7 +721,7 @@ def _model(value: Any) -> str | None:
 
 
 def _deps_class(value: Any) -> str | None:
-    """The check of `deps`: a class or a type from `typing`; None declares that there are none."""
+    """Check `deps`: a class, a type from `typing`, or None for an agent without deps."""
     is_one = (
         value is None or isinstance(value, type) or type(value).__module__ in ("types", "typing", "typing_extensions")
     )

@@ -111,7 +111,7 @@ class HasOptions(Protocol):
 
 
 def plain_options(source: Any) -> Any:
-    """Return the options of an `Agent` or a `Workflow`, and anything else unchanged. Raises what `to_options` raises."""
+    """Return the options of an `Agent` or a `Workflow`, and anything else unchanged. Raises the errors of `to_options`."""
     options = source.to_options() if isinstance(source, HasOptions) else source
     if not isinstance(options, Coroutine):
         return options
@@ -155,7 +155,10 @@ class Agents(Mapping[str, NamedAgent]):
         return "default" if "default" in self else next(iter(self))
 
     def modes(self, name: str) -> tuple[Mode, ...]:
-        """The permission modes that a client may choose for this agent, strictest first. Never `bypass`."""
+        """The permission modes that a client may choose for this agent, strictest first; never `bypass`.
+
+        Raises `AgentNotFoundError`.
+        """
         agent = self[name]
         own = _mode_of(agent.made())
         may = {own, *STRICTER[own], *map(read_mode, agent.client_modes)} - {"bypass"}
@@ -300,7 +303,7 @@ def load_agents(where: str) -> Agents:
     a function that returns one of these.
 
     Modules are also searched for in the current folder, after Python's own path. Raises `OptionsError` for a file or
-    module that cannot be read or contains no valid registry.
+    module that cannot be read or contains no valid registry. Also raises the errors of the module's own code.
     """
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:

@@ -23,7 +23,7 @@ from .prompts import Prompt, read_prompts
 
 @frozen
 class RunResult:
-    """The result of a run. `events` are all events that the run yielded, except deltas, including those of subagents.
+    """The result of a run. `events` are the stored events, and the results, of the run and its subagents.
 
     `stop_reason`, `usage`, `cost_usd`, `cached_share`, `cut_by` and the error fields are those of the `result` event, see
     `events.Result`. `metrics` are those of this run alone, including subagents; `steps` are its own model calls,
@@ -68,14 +68,14 @@ class RunResult:
 
 
 def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyEvent, None]:
-    """Run a prompt; yield each event after it is stored, `system.init` first and `result` last.
+    """Run a prompt; yield its events, `system.init` first and `result` last, each once it is stored; deltas are not stored.
 
     `prompt` is a string, a list of parts (text, pictures, documents, sound: see `prompts`), or an async iterable of prompts
-    that run one after the other on one session. The run waits while the caller handles an event. Closing the generator,
-    leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the session can
-    be resumed. An open question to a person stays open: the run then ends as `waiting`. The run always ends, whatever
-    tools, hooks and providers do; whatever does not stop is abandoned. All of them see the context variables of the caller
-    of `query`, not of the consumer.
+    that run one after the other on one session; None continues where the session stopped. The run waits while the caller
+    handles an event. Closing the generator, leaving the loop or cancelling the task ends the run: its calls are cancelled
+    and closed in the log, and the session can be resumed. An open question to a person stays open: the run then ends as
+    `waiting`. The run always ends, whatever tools, hooks and providers do; whatever does not stop is abandoned. Tools, hooks
+    and providers see the context variables of the caller of `query`, not of the consumer.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event. After it, failures are a `result` whose `stop_reason` is `error`, with two exceptions: `StorageTimeoutError` for
@@ -93,7 +93,7 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyE
 
 
 async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
-    """Run a prompt to its end. Raises what `query()` raises.
+    """Run a prompt to its end. Raises the errors of `query()`.
 
     With `raise_on_error`, a run whose result is not `ok` raises `RunFailedError`, which carries the result.
     """
@@ -113,7 +113,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
 
 
 def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
-    """Build the result of a run from its events, without deltas, and from its `result` event."""
+    """Build the result of a run from its stored events and its `result` event."""
     # A `result` event holds at most this much of the answer; the message before it holds all of it.
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
@@ -124,7 +124,7 @@ def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
 
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:
-    """Call `run()` in a new event loop, from synchronous code. Raises its errors, and `EventLoopError` in a coroutine."""
+    """Call `run()` in a new event loop. Raises the errors of `run()`, and `EventLoopError` in a coroutine."""
     refuse_running_loop("run_sync()", "run(...)")
     return asyncio.run(run(prompt=prompt, options=options, raise_on_error=raise_on_error))
 
@@ -141,8 +141,8 @@ def refuse_running_loop(what: str, instead: str) -> None:
 async def compact_session(*, options: OpenAgenticOptions) -> bool:
     """Summarize the older part of the session `options.resume`; return False if nothing could be summarized.
 
-    The log keeps everything, and a rewind to before the compaction undoes it. Raises what `query()` raises before its first
-    event, and `BudgetError` if a limit is used up.
+    The log keeps everything, and a rewind to before the compaction undoes it. Raises the errors that `query()` raises before
+    its first event, and `BudgetError` if a limit is used up.
     """
     agent = build_agent(options)
     return await compact_closed_session(agent, run_request(options, agent))

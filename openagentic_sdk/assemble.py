@@ -143,7 +143,7 @@ def mcp_home() -> McpHome:
 
 
 def configured_servers(project: OpenedProject) -> ConfiguredServers | None:
-    """Read the MCP servers in files of the open setting sources; None if they name none, or the room is not installed."""
+    """Read the MCP servers in files of the open setting sources; None if these name none, or without the room for MCP."""
     return mcp_home().configured(project) if _names_servers(project) and is_installed("parts.mcp") else None
 
 
@@ -163,7 +163,7 @@ def _names_servers(project: OpenedProject) -> bool:
 def _servers(
     options: OpenAgenticOptions, project: OpenedProject, configured: ConfiguredServers | None
 ) -> tuple[Servers | None, Mapping[str, str]]:
-    """Prepare the MCP servers of a run, None if there are none; also return the secrets passed to them.
+    """Prepare the MCP servers of a run (None without any), and return them with the secrets that they receive.
 
     Raises `OptionsError`.
     """
@@ -763,8 +763,8 @@ def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceT
 
 
 def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
-    """Wrap the provider in retries, a circuit breaker and fallbacks: an endpoint always, another one if the options require
-    it.
+    """Wrap the provider in retries, a circuit breaker and fallbacks: an endpoint always, any other provider
+    if the options set `retry` or `fallback`.
 
     With `stream=False`, the result also requests whole answers.
     """
@@ -783,7 +783,7 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
 def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
     """The path of the file with limits shared by sessions, whether it exists or not.
 
-    None if neither a setting names one nor this user has a home folder.
+    None if no setting names one and this user has no home folder.
     """
     setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if setting:
@@ -820,7 +820,7 @@ def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:
-    """The size of all tool definitions above which some are deferred, a tenth of a window; None if none ever are."""
+    """The size of all tool definitions above which some are deferred, a tenth of a window; None if none may be."""
     window = ContextLimits(options.max_context_tokens, options.max_context_bytes)
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
@@ -916,7 +916,7 @@ def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[Syst
 def _notes_on_agents(
     project: OpenedProject, options: OpenAgenticOptions, tools: Sequence[str]
 ) -> Iterator[SystemNotice]:
-    """Yield one notice about unmapped model aliases in agent files, and one about unknown tools in them."""
+    """Yield at most one notice about unmapped model aliases in agent files, and at most one about unknown tools in them."""
     by_word: dict[str, list[str]] = {}
     unknown: dict[str, list[str]] = {}
     for file in project.agents.agents:

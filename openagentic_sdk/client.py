@@ -57,10 +57,10 @@ class AgentClient:
         return self._turns.session_id
 
     async def connect(self) -> None:
-        """Check the options, and start the tool servers in the background. Raises what `query` raises before its first
-        event.
+        """Check the options, and start the tool servers in the background. Nothing is stored before the first turn.
 
-        Nothing is stored before the first turn.
+        Raises `OptionsError`, also if the client was connected before, and `SessionNotFoundError` if `continue_last` finds
+        no session.
         """
         self._require("created")
         if self._turns.options.session_store == "memory:":
@@ -110,11 +110,17 @@ class AgentClient:
             self.state = "connected" if self.state == "running" else self.state
 
     async def interrupt(self) -> None:
-        """End the running turn: its calls are cancelled and its question is closed; its last events still arrive."""
+        """Tell the running turn to end, without waiting for it: its calls are cancelled and its question is closed.
+
+        The turn's last events still arrive.
+        """
         self._end_turn("interrupt")
 
     async def suspend(self) -> None:
-        """End the running turn so that it can be resumed: it ends as `suspended`, or `waiting` with an open question."""
+        """Tell the running turn to end so that it can be resumed, without waiting for it.
+
+        The turn ends as `suspended`, or as `waiting` if a question is open.
+        """
         self._end_turn("suspend")
 
     def _end_turn(self, how: Literal["interrupt", "suspend"] | None) -> None:
@@ -131,7 +137,7 @@ class AgentClient:
     def set_model(self, model: str) -> None:
         """Use another model from the next step on, or another provider's (`openai:gpt-4o`) from the next turn on.
 
-        Raises `OptionsError` for an invalid name; nothing has changed then.
+        Raises `OptionsError` for an invalid name, and once the client is closed or has failed; nothing has changed then.
         """
         self._require("created", "connected", "running")
         self._turns.change(with_model(self._turns.options, model))

@@ -585,7 +585,7 @@ class RunNotFoundError(FleetError, LookupError):
 
 
 class RunLostError(FleetError):
-    """This process's lease of a run has expired: it starts and writes nothing more, and another process takes over."""
+    """This process's lease of a run has expired: the run goes no further here, and another process takes over."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"the lease of run {run_id} has expired: another worker continues it", run_id=run_id)

@@ -1,7 +1,7 @@
 """Everything that can happen in a session: one frozen class per kind of event.
 
-Every event is written to the session's log before anyone sees it (only deltas and `ToolProgress` are shown without being
-stored). The log is self-contained: prompts, requests, answers, decisions, effects and results, in the order of `seq`.
+An event is stored before anyone sees it, unless it is a delta, `ToolProgress`, a repeated answer, or part of an unsaved run.
+The log is self-contained: prompts, requests, answers, decisions, effects and results, in the order of `seq`.
 
 A field's annotation also defines which values a reader accepts, see `serialization`; a field without a default is required.
 Times are in seconds, sizes in bytes or tokens as the name indicates, digests are lower-case hexadecimal SHA-256.
@@ -87,7 +87,7 @@ class SystemNotice(Event):
 
 @frozen
 class Result(Event):
-    """A run ended. This is the last event of every run.
+    """A run ended. This is the last event of a run, unless its process was killed.
 
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (the
     process was asked to end; the run can continue elsewhere), `error`, `waiting` (for a person; a workflow also for a time

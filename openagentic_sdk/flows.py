@@ -150,13 +150,13 @@ class Flow:
         effect: Effect | None = None, retry: Retries | int | None = None,
         reconcile: Callable[..., Any] | None = None, **kwargs: Any,
     ) -> Awaitable[Any]:  # fmt: skip
-        """Call a function, async or not, once, and record its result; a function that is not async runs in a thread.
+        """Call a function, async or not, and record its result; a function that is not async runs in a thread.
 
         `effect` determines what happens after a crash during the call: `idempotent` (the default for plain functions) and
         `read` run again, `unsafe` is started at most once. `retry` defines the attempts after an error; an integer is the
         number of all attempts. `reconcile` is for an unsafe step that was started in a process that died: it is called with
-        the same arguments and returns the result of the step, or None if it is unknown; then the step raises
-        `StepUnknownError`.
+        the same arguments and returns the result of the step, or None if the result is unknown, so that
+        the step raises `StepUnknownError`.
         """
         if not callable(function):
             raise OptionsError(f"flow.step() accepts a function and its arguments, not {shown(function)}")
@@ -223,7 +223,10 @@ class Flow:
         return self._step(plan)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait this many seconds, without holding any resource. A negative number does not wait."""
+        """Wait this many seconds. A negative number does not wait.
+
+        If that is more than 2 s and the workflow waits for nothing sooner, it parks, and holds no resource.
+        """
         check_settings({"seconds": seconds}, {"seconds": _SECONDS}, "flow.sleep: ")
         due = self._part.work.now() + seconds
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
@@ -319,7 +322,7 @@ class Flow:
         """Wait until the first of these steps and coroutines ends, and cancel the others; return its position, from 0, and
         its value.
 
-        Raises its error if it failed, and `WorkflowError` if there is nothing to wait for.
+        If the step or coroutine that ended first failed, raises its error. Raises `WorkflowError` if none is given.
         """
         if not works:
             raise WorkflowError("flow.first() waits for the first of several: give it at least one step or coroutine")
@@ -358,7 +361,7 @@ class Flow:
         return self._versions[call_id]
 
     def publish(self, name: str, value: Any) -> None:
-        """Publish a value, to be read while the workflow runs or waits (`Workflow.query`)."""
+        """Publish a value, which `Workflow.query` reads at any time, even after the workflow has ended."""
         self._recorded("publish", lambda: to_json(value), {"name": name})
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -421,7 +424,7 @@ class Flow:
     ) -> ToolOutput:
         """Run an agent or another workflow as a subagent; return its final text.
 
-        Raises `WorkflowError` if it does not end by itself.
+        Raises `WorkflowError` if the subagent does not end by itself.
         """
         mine = self._options
         options = await find_options(mine)
@@ -470,8 +473,8 @@ def _place() -> str:
 class WorkflowResult(RunResult, Generic[R]):
     """The result of a run of a workflow: a `RunResult` with the workflow's `output`.
 
-    If the workflow is not over, it has stopped as `waiting`: `questions` are those that it waits for, `wake_at` is the
-    time, in seconds since 1970, at which it continues by itself, None if it only waits for people and events.
+    If the workflow is not over, it has stopped as `waiting`: `questions` are those that it waits for, `wake_at` is the time,
+    in seconds since 1970, at which the workflow can continue without these, None if it only waits for people and events.
     """
 
     output: R = cast(Any, None)
@@ -558,8 +561,9 @@ class Workflow(Generic[P, R]):
     ) -> WorkflowResult[R]:
         """Run to the end, or until every branch waits. With the `session` of an earlier run, continue where it stopped.
 
-        Raises `RunFailedError`, which carries the result, if the run failed, and `RequestConflictError` for a session that
-        began with other arguments.
+        Raises `RunFailedError`, which carries the result, if the run failed, `OptionsError` for arguments that do not fit,
+        and `RequestConflictError` for a session that began with others. Also raises the errors that `query()` raises before
+        its first event.
         """
         session = session or new_session_id()
         prompt = Said(self.prompt(*args, **kwargs), request_id=f"workflow:{session}", names_files=False)
@@ -568,8 +572,8 @@ class Workflow(Generic[P, R]):
     async def resume(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowResult[R]:
         """Continue a workflow that parked or was killed.
 
-        Raises what `run()` raises, `SessionNotFoundError`, and `OptionsError` for the session of another workflow, which
-        is left unchanged.
+        Raises `SessionNotFoundError`, and `OptionsError` for the session of another workflow, which is left unchanged. Also
+        raises the errors of `run()`.
         """
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
@@ -580,14 +584,14 @@ class Workflow(Generic[P, R]):
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """Call `run()` in a new event loop. Raises its errors, and `EventLoopError` in a coroutine."""
+        """Call `run()` in a new event loop. Raises the errors of `run()`, and `EventLoopError` in a coroutine."""
         refuse_running_loop("run_sync()", "workflow.run(...)")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
     async def cancel(self, session: str, reason: str = "", *, options: OpenAgenticOptions | None = None) -> None:
         """Cancel a workflow: its body gets `CancelledError` where it waits, and may clean up with further steps.
 
-        If no process runs the workflow, resume it for that; a fleet does so by itself.
+        If no process runs the workflow, resume it for that; a fleet does so by itself. Raises the errors of `deliver`.
         """
         await self.deliver(session, CANCEL, reason, event_id=CANCEL, options=options)
 
@@ -612,13 +616,16 @@ class Workflow(Generic[P, R]):
         return bool(await off_loop(True, send))
 
     async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
-        """Return the value that the workflow last published under this name, or None. Nothing is run."""
+        """Return the value that the workflow last published under this name, or None. Nothing is run.
+
+        Raises `SessionNotFoundError`.
+        """
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
 
     async def replay(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowReplay:
-        """Play the body against the log of one of its sessions, which may be running elsewhere, without executing anything.
+        """Play the body against the log of one of its sessions, which may be running elsewhere, without running any step.
 
         A test can thus determine whether new code still fits old histories. Raises `SessionNotFoundError`, and
         `OptionsError` for a session of another workflow.
@@ -654,7 +661,10 @@ class Workflow(Generic[P, R]):
         return cast(R, self._function.read(value))
 
     def prompt(self, *args: Any, **kwargs: Any) -> str:
-        """Return the prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet."""
+        """Return the prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet.
+
+        Raises `OptionsError` for arguments that do not fit.
+        """
         return dumps_json({"workflow": self.name, "arguments": self._function.input(args, kwargs)})
 
     def read_words(self, words: Mapping[str, str]) -> dict[str, Any]:

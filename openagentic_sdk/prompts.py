@@ -27,8 +27,8 @@ _SOURCES = ("path", "data", "url")
 
 
 def read_prompts(prompt: Prompt) -> Said | AsyncIterator[Said] | None:
-    """Check the prompt of a run. Raises an `OptionsError` that names the invalid part; an iterable's prompts are checked as
-    they arrive.
+    """Check the prompt of a run, None included. Raises an `OptionsError` that names the invalid part; an iterable's prompts
+    are checked as they arrive.
     """
     if prompt is None:
         return None

@@ -109,7 +109,7 @@ def require_event(value: Event) -> Event:
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """Convert the event to a new dict: `type` first, then its fields, then the envelope fields that are not None."""
+    """Convert an event to a new dict: `type`, the fields of that type, and the envelope fields that are not None."""
     require_event(event)
     if isinstance(event, UnknownEvent):
         return dict(event.data)
@@ -216,7 +216,7 @@ def dumps_json(value: Any) -> str:
 
 
 def dumps_field(value: Any) -> str:
-    """Encode the value of an event's field. Raises like `dumps_json`, and for a value that is nested too deeply."""
+    """Encode the value of an event's field. Raises `InvalidEventError` for one that is not JSON or nested too deeply."""
     try:
         return _dumps_value(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -310,7 +310,7 @@ def dumps_fields(event: Event) -> str:
 
 
 def _line(shape: _Shape, values: Sequence[Any]) -> _LineForm:
-    """Build the text and encoders for events whose fields have these types. Raises like `dumps_fields`."""
+    """Build the text and encoders for events whose fields have these types. Raises `InvalidEventError` for a wrong type."""
     parts, encoders = [shape.head], []
     for name, value in zip(shape.written, values, strict=True):
         _check_kind(shape, name, value)
@@ -342,7 +342,7 @@ def _dumps_float(value: float) -> str:
 class EncodedEvents(list[Event]):
     """Events on their way into a log, each with the JSON from `dumps_fields`.
 
-    Signing needs that JSON before an event has its place in the log, and the store again afterwards; it is encoded once.
+    Signing needs that JSON before an event has its place in the log, and the store afterwards: an event is encoded once.
     """
 
     def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:

@@ -53,8 +53,8 @@ class Apart:
     async def ask(self, question: Mapping[str, Any], timeout_s: float) -> ApartAnswer:
         """Ask a process, an idle one or a new one; return its answer.
 
-        It has `value`, and for a schema possibly `words`; after an exception, a timeout or a crash, it has `error_type` and
-        `error` instead.
+        The answer has `value`, and for a schema possibly `words`; after an exception, a timeout or a crash, it has
+        `error_type` and `error` instead.
         """
         worker = self._idle.pop() if self._idle else _EvalProcess()
         self._busy.add(worker)
@@ -74,7 +74,7 @@ class Apart:
     async def call(self, function: Callable[..., Any], argument: Any, timeout_s: float) -> ApartAnswer:
         """Call a function with events as JSON objects.
 
-        It runs in a process if it can be imported there by name, otherwise in a thread, which is abandoned on timeout.
+        The function runs in a process if it can be imported there by name, otherwise in a thread, abandoned on timeout.
         Returns the same as `ask`.
         """
         place = place_of(function)
@@ -178,7 +178,7 @@ def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
 
 
 def load_file(path: Path, name: str) -> ModuleType:
-    """Load the module in a file, under a unique name. Raises whatever its code raises."""
+    """Load the module in a file, under a unique name. Raises the errors of the module's own code."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends in .py is Python code"
     module = importlib.util.module_from_spec(spec)

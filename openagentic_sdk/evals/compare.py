@@ -160,7 +160,7 @@ RowsByCase = dict[tuple[str, str], Row]
 def paired_rows(
     a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: str | None
 ) -> tuple[RowsByCase, RowsByCase]:
-    """The rows of both sides, by case and variant. Raises like `compare_reports`."""
+    """The rows of both sides, by case and variant. Raises the errors of `compare_reports`."""
     is_one = variant_a is not None or variant_b is not None
     left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)
     if not left.keys() & right.keys():
@@ -281,7 +281,7 @@ def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
 def comparison_junit(comparison: Comparison, suite: str, fail_on: FailOn = "most") -> str:
     """JUnit XML of a comparison: a test case for each pair, which fails if B fails and A does not.
 
-    One that is worse and does not fail counts as skipped.
+    A pair that is worse and does not fail counts as skipped.
     """
     failing = comparison.failing[fail_on]
     inner = {

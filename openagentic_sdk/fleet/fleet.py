@@ -102,10 +102,11 @@ class Fleet:
         `prompt` is a string or a list of parts; None continues what is in the log. `session` names the session, which is
         created if it does not exist; None creates a new one. Calls of one tenant with the same `request_id` enqueue one run,
         and all return its number. Each level of `priority` counts as much as a minute of waiting; no run starts before its
-        `run_at` (a datetime with a time zone, or seconds since 1970). `wishes` are as in `Agents.options`. If `connection`
-        is given (the caller's own psycopg or sqlite3 connection to the store's database, or an async one of psycopg), the
-        run is part of the caller's transaction and does not exist without its commit. `told` is the session of a workflow,
-        and the event to deliver to it when the run is over.
+        `run_at` (a datetime with a time zone, or seconds since 1970). A run whose workers died or hung `max_attempts` times
+        fails. `wishes` are as in `Agents.options`; `workspace` is as in `read_wish`. If `connection` is given (the caller's
+        own psycopg or sqlite3 connection to the store's database, or an async one of psycopg), the run is part of the
+        caller's transaction and does not exist without its commit. `told` is the session of a workflow, and the event to
+        deliver to it when the run is over.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
         for a request id that was already used for a different run, and `StorageError`.
@@ -149,8 +150,8 @@ class Fleet:
         """Create a schedule that enqueues a run in a new session whenever the cron line fires in `zone` (see `fleet.cron`).
 
         Any worker of the fleet fires it. Times missed while no worker was running are made up for by one run. `schedules`
-        lists, pauses and removes schedules. Raises what `enqueue` raises, and `OptionsError` for an invalid line, zone or
-        name.
+        lists, pauses and removes schedules. Raises `AgentNotFoundError`, `StorageError`, and `OptionsError` for an invalid
+        argument or a name that is taken.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:
@@ -171,7 +172,7 @@ class Fleet:
         workspace: str | None,
         reply_to: tuple[str, str] | None = None,
     ) -> NewRun:
-        """A run that can be enqueued as soon as it has a session and a request id. Raises what `enqueue` raises."""
+        """A run that lacks only a session and a request id. Raises `AgentNotFoundError`, and `OptionsError`."""
         named_agent = self.agents[agent]
         if wishes:
             self.agents.options(agent, wishes)
@@ -299,7 +300,10 @@ class Fleet:
         return questions
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """Yield the events of the run's session after `after_seq`, then new ones until the run is over or waits."""
+        """Yield the events of the run's session after `after_seq`, then new ones until the run is over or waits.
+
+        Raises `RunNotFoundError`.
+        """
         run = await self.status(run_id)
         follower: Follower | None = None
         try:

@@ -143,7 +143,7 @@ def within_budget(
 async def workspace_of(
     fleet: Fleet, lease: Lease, options: OpenAgenticOptions, draining: asyncio.Event
 ) -> AsyncIterator[OpenAgenticOptions]:
-    """Open the workspace of a run, which exists until the block ends; yield the run's options in it."""
+    """Open the workspace of a run; yield the run's options in it. A checkout is deleted after the block, a folder stays."""
     run, stop = lease.run, threading.Event()
     agent = fleet.agents[run.agent]
     wish = read_wish(agent, run.workspace)

@@ -46,7 +46,7 @@ class Standing:
 def look(store: SessionStore, run: FleetRun) -> Standing:
     """Read the state of a run from its session's log.
 
-    Raises `FleetError` for a session of another tenant, and what reading a log raises.
+    Raises `FleetError` for a session of another tenant. Also raises the errors of `load_view`.
     """
     try:
         metadata = store.read_metadata(run.session)["metadata"]
@@ -76,7 +76,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
 def begins_again(store: SessionStore, run: FleetRun) -> bool:
     """Whether a retry of this run must begin with its prompt, because the log does not contain it as one to be answered.
 
-    Raises `FleetError` if the session has continued since, or belongs to another tenant, and what reading a log raises.
+    Raises `FleetError` if the session has continued since, or belongs to another tenant, and the errors of `load_view`.
     """
     if not look(store, run).is_there:
         return True
@@ -94,7 +94,7 @@ def begins_again(store: SessionStore, run: FleetRun) -> bool:
 
 
 def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:
-    """The usage of the run whose events come after `after_seq`; None without events. Raises what reading a log raises."""
+    """The usage of the run whose events come after `after_seq`; None without events. Raises the errors of `iter_events`."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
     if not events:
         return None
@@ -122,7 +122,7 @@ def outcome_of(result: Result) -> RunOutcome:
 
 
 def last_outcome(store: SessionStore, session: str, after_seq: int) -> RunOutcome | None:
-    """The outcome of the last result after event `after_seq`; None without one. Raises what reading a log raises."""
+    """The outcome of the last result after event `after_seq`; None without one. Raises the errors of `iter_events`."""
     results = [event for event in store.iter_events(session, after_seq=after_seq) if isinstance(event, Result)]
     return outcome_of(results[-1]) if results else None
 

@@ -86,7 +86,7 @@ class Worker:
         self._draining.set()
 
     async def work(self, *, until_idle: bool = False) -> None:
-        """Execute runs until `drain`, or with `until_idle` until no run is due. On cancellation, hand them back first."""
+        """Execute runs until `drain`, or with `until_idle` until no run is due. On cancellation, hand back runs first."""
         running_loop("a worker")
         require_threads("a worker")
         threads = KeptThreads()  # for the queue's many short calls

@@ -146,7 +146,7 @@ def open_workspace(
     root: Path,
     is_cancelled: Callable[[], bool] = _ZERO,
 ) -> Iterator[OpenAgenticOptions]:
-    """Open the workspace of a run, which exists until the block ends; yield the run's options in it.
+    """Open the workspace of a run; yield the run's options in it. A checkout is deleted after the block, a folder stays.
 
     Without a wish, the run gets no workspace, and its tools for files and commands are refused. Entering and leaving block:
     do both in a thread. `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and
@@ -378,7 +378,7 @@ class _Git:
         }
 
     def reach(self, *arguments: str, home: Path, env: Mapping[str, str]) -> _GitOutput:
-        """Run git with access to the server, outside any working tree. Raises what `run` raises."""
+        """Run git with access to the server, outside any working tree. Raises the errors of `run`."""
         return self._run(arguments, home, {**self._reaching_env, **env}, home, False, NETWORK_S, None)
 
     def run(
@@ -478,8 +478,8 @@ def _nested_repositories(tree: Path) -> list[str]:
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
     """Update this host's copy of the repository; return its path and the commit that `ref` names.
 
-    A commit that the copy already has is not fetched again. Only branches and tags are ever fetched, so a commit that exists
-    only in a fork is unavailable.
+    A commit that the copy already has is not fetched again. Only branches, tags and the HEAD are ever fetched, so a commit
+    that exists only in a fork is unavailable.
     """
     copy = root / f"{hashlib.sha256(git.place.url.encode()).hexdigest()[:32]}.git"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -35,7 +35,7 @@ def may_exist(path: str | os.PathLike[str]) -> bool:
 
 
 def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read a regular file of at most `max_bytes`. Raises `OSError` like `open`; `ValueError` if it is larger or special."""
+    """Read a regular file of at most `max_bytes`. Raises `OSError`, and `ValueError` for a larger or special file."""
     # Opening a FIFO would wait for its other end forever.
     flags = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     with open(os.open(path, flags), "rb") as file:
@@ -314,7 +314,7 @@ def _flatten(top: str) -> None:
 
 
 def walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield what `os.walk` does, which before Python 3.12 recurses and so fails in a tree of a thousand levels."""
+    """Yield the same as `os.walk`, which before Python 3.12 recurses and so fails in a tree of a thousand levels."""
     waiting = [top]
     while waiting:
         folder, folders, files = waiting.pop(), list[str](), list[str]()

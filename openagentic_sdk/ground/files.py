@@ -170,7 +170,7 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest_file(real: str) -> str | None:
-    """Return the SHA-256 of a file, which is read in chunks; None if it does not exist."""
+    """Return the SHA-256 of a file; None if it does not exist. Raises `ToolError` unless it is a regular file."""
     digest = hashlib.sha256()
     try:
         with open_file(real) as fd:

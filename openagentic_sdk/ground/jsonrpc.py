@@ -186,13 +186,13 @@ class Peer:
             task.add_done_callback(partial(self._forget, message["id"]))
 
     def fail(self, error: Callable[[], Exception]) -> None:
-        """Fail our pending requests with this error, and cancel the handlers of those from the other side, which is lost."""
+        """Fail our pending requests with this error, and cancel the handlers of requests from the lost other side."""
         self._fail_waiting(error)
         for task in self._answering.values():
             task.cancel()
 
     async def close(self) -> None:
-        """Fail our pending requests, and wait for the handlers of those from the other side, which has disconnected."""
+        """Fail our pending requests, and wait for the handlers of requests from the other side, which has disconnected."""
         self._fail_waiting(lambda: RpcError(INTERNAL_ERROR, "the connection was closed before the answer came"))
         while tasks := {*self._answering.values(), *self._spawned_tasks} - {asyncio.current_task()}:
             await asyncio.wait(tasks)

@@ -77,7 +77,7 @@ async def run_in_thread(
 ) -> T:
     """Run `work` in a daemon thread, its own or with `keep` one of `KeptThreads`; return or raise its outcome.
 
-    On cancellation, `cancelled` is set for the work to see, and its end is awaited for `moment_s`; 0 abandons it at once.
+    On cancellation, `cancelled` is set for the work to see, and after `moment_s` seconds the work is abandoned.
     """
     done = start_thread(work, name, keep=keep)
     try:

@@ -1,7 +1,7 @@
 """Run a user's own code at fixed points of a run, in order, and log its effects.
 
 The hooks of one point run one after the other, and each sees the changes of the previous one; a block ends the sequence. A
-hook receives copies, so only its return value has an effect. A hook that fails or times out is logged, and blocks the
+hook receives copies, so only its return value affects the run. A hook that fails or times out is logged, and blocks the
 action or lets it pass as declared.
 """
 

@@ -1,7 +1,7 @@
 """Hand events from a run to its caller, one at a time.
 
 The run waits until the caller asks for the next event. So a slow caller slows the run down, a caller that stops at an event
-stops the run at exactly that point, and nothing is buffered.
+stops the run at exactly that point, and no sender runs ahead.
 """
 
 from __future__ import annotations

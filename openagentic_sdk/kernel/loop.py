@@ -53,7 +53,7 @@ class Closable(Protocol):
 async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     """Run one prompt, or each prompt of an async iterable, on an opened session; return the `result`.
 
-    Without `prompt`, continue where the session stopped.
+    Without `prompt`, continue where the session stopped. An earlier answer to the same request is returned; nothing runs.
 
     The first event is `system.init`, unless the store refuses it, and the last one `result`. Raises only `CancelledError`
     (once the session is closed), `StorageTimeoutError` if the store does not answer, since no result can be promised then,

@@ -147,7 +147,7 @@ class AnswerRoom:
         return stopped or self.take(f"{call.name}{call.raw_arguments or call.arguments}")[1]
 
     def take_output(self, output: wire.ModelOutput) -> tuple[str, str | None]:
-        """Return as much of a complete answer's text as fits, and the reason why it is too long, or None if it is not.
+        """Return as much of a complete answer's text as fits, and the reason why the answer is too long, or None.
 
         The complete answer replaces the pieces that came before.
         """

@@ -1,6 +1,6 @@
 """The only writer of a session's log: number, stamp and store an event, then show it.
 
-An event is shown only once it is stored. If the store refuses, the run stops before its next effect or continues unsaved
+An event to be stored is shown only then. If the store refuses, the run stops before its next effect or continues unsaved
 and announces that, depending on the options. A store that does not answer at all is abandoned and not called again.
 """
 
@@ -161,7 +161,7 @@ class Recorder:
     async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
         """Call, off the event loop, a function that appends to the session by itself; its events are not shown.
 
-        Re-raises its errors.
+        Raises the errors of `ask_store`.
         """
         _, cancelled = await self._ask(partial(append, self._writer))
         if cancelled is not None:
@@ -223,8 +223,8 @@ async def ask_store(
 ) -> tuple[Any, asyncio.CancelledError | None]:
     """Call a store in a thread; return its answer, and a cancellation for the caller to raise.
 
-    A cancelled wait continues for at most `STORE_MOMENT_S`. Re-raises the store's typed errors, and raises `StorageError`
-    for any other error and on timeout. After a timeout, `too_late` is called if the answer arrives after all.
+    A cancelled wait continues for at most `STORE_MOMENT_S`. Raises the store's typed errors, `StorageError` for any
+    other error, and `StorageTimeoutError` on timeout. After that, `too_late` is called if the answer arrives after all.
     """
     gave_up = False
 

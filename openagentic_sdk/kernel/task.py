@@ -45,8 +45,8 @@ class RunTask:
     async def start(cls, agent: AgentRuntime, request: RunRequest, prompt: Said | Prompts | None) -> RunTask:
         """Open the session and begin the run.
 
-        Raises what `open_run` raises, `RequestConflictError` for a request id that was used for another prompt, and
-        `QuestionOpenError` for a prompt that may not close the open questions. None of these leaves a trace in the log.
+        Raises `RequestConflictError` for a request id that was used for another prompt, and `QuestionOpenError` for a prompt
+        that may not close the open questions. Also raises the errors of `open_run`. None of these leaves a trace in the log.
         """
         running_loop("a run")
         require_threads("a run")
@@ -112,11 +112,11 @@ class RunTask:
         self._run.change_gate(gate)
 
     def interrupt(self) -> None:
-        """End the run on a person's request: an open question is closed. Its last events still arrive."""
+        """End the run on a person's request: an open question is closed. The run's last events still arrive."""
         self._end("interrupt")
 
     def suspend(self) -> None:
-        """End the run so that it can be resumed: an open question stays open. Its last events still arrive."""
+        """End the run so that it can be resumed: an open question stays open. The run's last events still arrive."""
         self._end("suspend")
 
     def _end(self, how: Literal["interrupt", "suspend", "close"]) -> None:
@@ -130,7 +130,7 @@ class RunTask:
         self._run.lifetime.stopping.soon = True
 
     async def result(self) -> Result:
-        """Return the run's result. Raises `StorageTimeoutError`, or `ScriptMismatchError` in a test; all else is a bug."""
+        """Wait for the run's result. Raises `StorageTimeoutError`, or `ScriptMismatchError` in a test; all else is a bug."""
         return await self._task
 
     async def close(self, *, interrupt: bool = False) -> None:

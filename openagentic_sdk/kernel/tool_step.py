@@ -1,7 +1,7 @@
 """Run the calls of one answer: prepare, start, execute, finish.
 
-A call is recorded as started, on disk, before it takes effect. Every call gets exactly one result, at the latest when the
-session continues. Results are recorded in the order in which the model requested the calls.
+A call is recorded as started, on disk, before it takes effect. A call gets at most one result; one without any gets it when
+the session continues, or stays open for a person or a part. Results are recorded in the order of the model's requests.
 """
 
 from __future__ import annotations

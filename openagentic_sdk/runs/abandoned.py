@@ -40,7 +40,7 @@ class AbandonedRequest:
 def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) -> AbandonedRequest | None:
     """Find the newest request of a session if it is abandoned; None if it is running, parked or finished.
 
-    Raises `SessionNotFoundError` and any error of reading a log.
+    Raises `SessionNotFoundError`, and the errors of reading a log.
     """
     row = store.read_summary(session_id)
     if not is_abandoned(store, row):

@@ -73,8 +73,8 @@ async def replay_agent(
 ) -> AgentReplayReport:
     """Replay a log through the agent that `options` (or an `Agent`) describe.
 
-    Their provider, store and MCP servers are not used. `live_tools` names further tools that run for real. Raises
-    `OptionsError` for invalid options.
+    The provider, store and MCP servers of the options are not used. `live_tools` names further tools that run for real.
+    Raises `OptionsError` for invalid options.
     """
     # The agent's own parts compute their states again.
     recording = Recording(event for event in events if not isinstance(event, PartState))

@@ -398,7 +398,7 @@ class BackgroundRun:
     async def answer(self, question_id: str, answer: str) -> None:
         """Answer a question of a waiting run, and resume the run.
 
-        Raises like `answer_question`, and `OptionsError` if the run is not waiting.
+        Raises `OptionsError` if the run is not waiting. Also raises the errors of `answer_question`.
         """
         store = self._turns.store
         if self.state != "waiting" or store is None:

@@ -22,8 +22,8 @@ def query_forked(
     """Fork `source_id` after `at_seq` (None: its end) and run there; yield the events that `query()` yields.
 
     `options.session_store` contains the source and receives the copy, whose id is `options.session_id` or random. A
-    `prompt` of None continues without a new prompt. Raises `SessionNotFoundError`, and `OptionsError` for a position after
-    the end of the log.
+    `prompt` of None continues without a new prompt. Raises `SessionNotFoundError`, `OptionsError` for a position after the
+    end of the log, and the other errors that `query()` raises before its first event.
     """
 
     async def start() -> RunTask:

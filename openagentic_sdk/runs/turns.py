@@ -56,7 +56,7 @@ class Turns:
     def open(self) -> None:
         """Check the options, find the session to continue, and keep the tool servers running between turns.
 
-        Raises what `query` raises before its first event. `close` releases the servers.
+        Raises `OptionsError`, and `SessionNotFoundError` if `continue_last` finds no session. `close` releases the servers.
         """
         agent = build_agent(self.options)
         resume = run_request(self.options, agent).resume
@@ -77,7 +77,7 @@ class Turns:
     async def begin(self, prompt: Prompt, context: Context | None = None) -> RunTask:
         """Start a turn in this context, None for the current one. A prompt of None continues from the log.
 
-        Raises like `query` before its first event, in which case nothing has happened.
+        Raises the errors that `query` raises before its first event, in which case nothing has happened.
         """
         agent = await open_agent(self.options, servers=self._servers)
         self.store = store_of(agent)
@@ -92,7 +92,7 @@ class Turns:
         return task
 
     async def next_event(self, task: RunTask) -> AnyEvent | None:
-        """Wait for the next event of a turn; None after its last. Raises like `RunTask.result`."""
+        """Wait for the next event of a turn; None after its last. Raises the errors of `RunTask.result`."""
         event = await task.next_event()
         if event is None:
             await task.result()
@@ -114,7 +114,7 @@ class Turns:
             self.waiting.extendleft(reversed(task.take_back()))
 
     def say(self, prompt: OnePrompt) -> None:
-        """Add a message to the running turn, otherwise a prompt for a future turn. Raises like `read_prompt`."""
+        """Add a message to the running turn, otherwise a prompt for a future turn. Raises `OptionsError` if invalid."""
         message = read_prompt(prompt)
         if self.running is not None:
             self.running.say(message)

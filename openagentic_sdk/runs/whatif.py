@@ -67,8 +67,8 @@ def what_if(
     """Fork `source_id` after `at_seq` and run there with other options; yield the events that `query()` yields.
 
     `on_new` selects what happens to a call that the source never made: `stop` ends the run before the next model call,
-    `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises like `query_forked`, and
-    `OptionsError` for a workflow if `options` are not those of its code.
+    `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises `OptionsError` for a
+    workflow if `options` are not those of its code. Also raises the errors of `query_forked`.
     """
 
     async def start() -> RunTask:

@@ -38,7 +38,7 @@ _TOOLS_OF_OPTIONS = frozenset({"Code", "TaskOutput", "ToolSearch", "final_answer
 
 
 def why_session(store: SessionStore, session_id: str, *, flags: Sequence[str] = ()) -> Cause:
-    """Find the cause of a stored session's state. Raises like the store.
+    """Find the cause of a stored session's state. Raises `SessionNotFoundError` and the other errors of the store.
 
     `flags` are the command-line flags that select the store.
     """

@@ -191,8 +191,8 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """Return the rows of `list_session_summaries` after the cursor `after`, the `next` of the previous page.
 
         Sessions created, written to or deleted between two pages do not shift others: no row appears twice, and only rows
-        that were written to can be missed. A page examines at most `MOST_SCANNED` rows, so with `keep` or `query` it may be
-        shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
+        that were written to can be missed. A page examines at most `MOST_SCANNED` rows, so with a filter (`keep` or `query`)
+        it may be shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
         """
         check_filters(query=query, tenant=tenant)
         limit = cut_number("limit", limit)
@@ -342,7 +342,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """Create a session with these events, `seq` (from 1 without gaps) and `ts` unchanged, completely or not at all.
 
         Returns its id. `created_at` is in seconds since the epoch (default: now). Raises `SessionExistsError`,
-        `OptionsError`, and `InvalidEventError` for a gap.
+        `OptionsError` for an invalid id, and `InvalidEventError` for a gap.
         """
         self._import_events(session_id, created_at, metadata or {}, check_sequence(events), iter(blobs))
         return session_id

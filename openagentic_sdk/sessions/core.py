@@ -95,7 +95,7 @@ class StoreCore(ABC):
 
     @abstractmethod
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
-        """Set keys of the session's `metadata`; a value of None removes the key."""
+        """Set keys of the session's `metadata`; a value of None removes the key. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def list_sessions(self) -> list[str]:
@@ -111,7 +111,7 @@ class StoreCore(ABC):
 
     @abstractmethod
     def put_blob(self, session_id: str, data: bytes) -> str:
-        """Store a large value durably beside the log; return its SHA-256."""
+        """Store a large value durably beside the log; return its SHA-256. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     def read_blob(self, session_id: str, sha256: str) -> bytes:

@@ -100,7 +100,7 @@ def is_abandoned(store: SessionStore, row: SessionSummary) -> bool:
 
 
 def is_held(store: SessionStore, session_id: str) -> bool:
-    """Whether another writer holds the session. If the store cannot tell, become its writer for a moment."""
+    """Whether another writer holds the session. If the store cannot tell, become the session's writer for a moment."""
     held = store.is_held(session_id)
     if held is not None:
         return held

@@ -28,7 +28,7 @@ class InboxMessage:
 
 
 def dumps_message(message: Mapping[str, Any]) -> str:
-    """Encode the message as ASCII JSON. Raises `InvalidEventError`."""
+    """Encode a message, a JSON object, as ASCII. Raises `InvalidEventError`, also if it exceeds `MAX_MESSAGE_BYTES`."""
     if not isinstance(message, Mapping):
         raise InvalidEventError(f"a message to a session must be a JSON object, not {type(message).__name__}")
     text = dumps_json(dict(message))

@@ -28,7 +28,7 @@ def load_view(
     The latter is None if it would save nothing. A stored state without one of the folds, or with another version of it,
     is not used: then the whole log is read. A rewind to before a compaction needs what was released: then the log is also
     folded from its start, and nothing is released up to that rewind. With a `seal`, the view distinguishes this
-    installation's events. Re-raises the errors of `iter_events`.
+    installation's events. Raises the errors of `iter_events`.
     """
     stored_view, events = store.read_kept_view(session_id)
     authority = None if seal is None else Authority(session_id, seal)

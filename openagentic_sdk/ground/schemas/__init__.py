@@ -47,7 +47,7 @@ def compiled(source: Mapping[str, Any]) -> Schema:
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
-    """Check a value against a schema that is used once, like `Schema(schema).check`."""
+    """Check a value against a schema that is used once; return or raise the same as `Schema(schema).check`."""
     from . import reading
 
     return reading.Schema(schema).check(value, what)

@@ -61,7 +61,7 @@ def size_of(messages: Iterable[Mapping[str, Any]]) -> int:
 
 @frozen
 class ContextLimits:
-    """The maximum length of a conversation. None is no limit; tokens are estimated, bytes are those of the messages as
+    """The maximum length of a conversation. None means no limit; tokens are estimated, bytes are those of the messages as
     JSON.
 
     Compaction starts at the fraction `start_at` of a limit and keeps the newest messages up to the fraction `keep`.

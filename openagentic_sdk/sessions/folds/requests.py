@@ -85,7 +85,7 @@ class Requests(dict[str, KeyedRequest]):
         return None if request is None else request.answer
 
     def is_due(self, request_id: str | None) -> bool:
-        """Whether to store a prompt with this id: it has no answer, and is not already the newest one."""
+        """Whether to store a prompt with this id: it has no answer, and is neither the newest nor sent while that ran."""
         return request_id is None or (request_id not in self.asked and self.answer_to(request_id) is None)
 
     def check(self, request_id: str, prompt_sha256: str, session_id: str) -> None:

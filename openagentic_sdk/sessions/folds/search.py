@@ -51,7 +51,7 @@ def event_text(event: Event) -> str:
 
 
 def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], limit: int) -> list[SearchHit]:
-    """The hits in the first `limit` events whose text contains all the words."""
+    """The hits in the first `limit` events whose text matches every word, see `text_matches`."""
     hits: list[SearchHit] = []
     for event in events:
         if len(hits) >= limit:

@@ -322,7 +322,7 @@ class SessionView:
         return [record for record in self.calls.values() if record.use.is_inside and record.result is None]
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
-        """Return the first recorded answer to the same question about exactly the same arguments of the same call.
+        """Return the first recorded answer to the same question about the same call and arguments; None without one.
 
         Each answer is used once: `taken` holds the ids of questions whose answers were used.
         """

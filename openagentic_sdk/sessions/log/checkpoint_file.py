@@ -38,7 +38,7 @@ class Checkpoint:
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:
-        """Return the kept view and its position; None unless this installation wrote it for this session."""
+        """Return the position and the view kept there; None unless this installation wrote them for this session."""
         checkpoint = open_view(self._seal, self._session_id, read_cache(self._path))
         if checkpoint is None:
             return None

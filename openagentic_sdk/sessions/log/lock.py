@@ -93,7 +93,7 @@ else:
         _wait(fd, fcntl.LOCK_EX)
 
     def share_lock(fd: int) -> None:
-        """Take the shared lock. Raises like `wait_for_lock`."""
+        """Wait for the shared lock. Raises `BlockingIOError` after half a minute."""
         _wait(fd, fcntl.LOCK_SH)
 
     def _wait(fd: int, operation: int) -> None:

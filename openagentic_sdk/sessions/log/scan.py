@@ -93,7 +93,7 @@ class LogReader:
             yield from split_lines(block)
 
     def events(self, after_seq: int = 0) -> Iterator[Event]:
-        """Yield the lines' events after `after_seq`. Raises like `__iter__`, and for a line that is not an event."""
+        """Yield the lines' events after `after_seq`. Raises `LogCorruptError` also for a line that is not an event."""
         seq = self.position.seq
         try:
             for line in self:
@@ -105,7 +105,7 @@ class LogReader:
             raise LogCorruptError(self._session_id, seq, offset, bad.kind) from bad
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield blocks of good lines with their newlines, except possibly the log's last one. Raises like `__iter__`."""
+        """Yield blocks of good lines with their newlines, except possibly the log's last one. Raises `LogCorruptError`."""
         while True:
             before = self.position
             try:

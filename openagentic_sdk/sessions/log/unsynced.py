@@ -42,7 +42,7 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
 
 
 def marked_size(log_name: str, names: Iterable[str]) -> int | None:
-    """The largest size of the log according to the marks among the `names` of a folder; None if there are none."""
+    """The largest size of the log according to the marks among the `names` of a folder; None without marks."""
     sizes = [name.removeprefix(log_name + MARK) for name in names if name.startswith(log_name + MARK)]
     # A name that anybody can create must not stop the session from being opened: an invalid size counts as 0.
     return max((int(size) if size.isdecimal() else 0 for size in sizes), default=None)

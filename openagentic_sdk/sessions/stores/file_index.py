@@ -202,7 +202,8 @@ class FileIndex:
         return None if rows is None else [row[0] for row in rows]
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
-        """The id and `seq` of each event that contains every word, newest session first; None if the index is unusable.
+        """The id and `seq` of at most `limit` events that match every word, newest session first; None if the index is
+        unusable.
 
         Only words that `read_all` has added are found.
         """

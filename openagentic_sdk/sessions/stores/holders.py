@@ -59,8 +59,8 @@ class Holder:
         """Announce a claim of the session `key` at that epoch, and make sure that the process's lease is being renewed.
 
         All threads of a process have the same name on the server. Returns None while another thread makes the same claim,
-        until it calls `claimed`; False if one has made it; otherwise True. After False, only a claim that changes the row is
-        ours: a server that lost its last second may assign an epoch again.
+        until that thread calls `claimed`; False if this process has made it before; otherwise True. After False, only a
+        claim that changes the row is ours: a server that lost its last second may assign an epoch again.
         """
         with self._guard:
             if time.monotonic() - self._renewed > BEAT_S:

@@ -42,9 +42,9 @@ class StoreServer(ABC):
 
     @abstractmethod
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
-        """Do the work on a connection; restart it while the server is unreachable, for at most `patience_s`.
+        """Do the work on a connection; restart the work while the server is unreachable, for at most `patience_s` seconds.
 
-        A server that this process has never reached is tried for `first_s`. Raises `StorageError`.
+        A server that this process has never reached is tried for `first_s` seconds. Raises `StorageError`.
         """
 
     @abstractmethod

@@ -83,7 +83,7 @@ class RedisServer(StoreServer):
     def client(self) -> Any:
         """Return the client, which takes a connection from its pool for each command.
 
-        Raises the driver's errors, and on first use what `learn` raises.
+        Raises the driver's errors, and on first use `StorageError` if the durability is lower than requested.
         """
         with self._guard:
             if self._client is None:
