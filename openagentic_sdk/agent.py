@@ -457,7 +457,7 @@ class RunSettings(TypedDict, total=False):
 
     `session` is the id of the session to continue or create; `message_history` are messages of another run with which a new
     session begins. `answers` are answers to the questions of a waiting session, by question id. `model` replaces the
-    agent's, and that of agents that take over. The others are options of the same names.
+    models of the agent and of agents that take over. The others are options of the same names.
     """
 
     session: str | None
@@ -700,7 +700,7 @@ class _AgentRun:
 
 
 def _last_agent(store: SessionStore, session_id: str) -> str | None:
-    """The name of the agent of the session's last run; None if it has no name, or if there is no run or session."""
+    """The name of the agent of the session's last run; None for an agent without a name, and without a run."""
     agents: list[tuple[int, str | None]] = []
     try:
         for event in store.iter_events(session_id):

@@ -389,7 +389,7 @@ def _subset(keys: Iterable[str], table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | Repository:
-    """Read a workspace: a `folder`, relative to that of the file, or the fields of a `Repository`."""
+    """Read a workspace: a `folder`, relative to the folder of the file, or the fields of a `Repository`."""
     texts = {key: value for key, value in table.items() if key != "allow"}
     allow = table.get("allow", [])
     keys = {"folder"} if "folder" in table else {"url", "ref", "branches", "allow", "token_env"}

@@ -346,7 +346,7 @@ async def end_conversation(options: OpenAgenticOptions, session_id: str, reason:
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:
-    """The id of the top-level session of this folder written to last. Raises `SessionNotFoundError` if none exists."""
+    """The id of the top-level session of this folder written to last. Raises `SessionNotFoundError` if it has none."""
     newest = store.list_session_summaries(cwd=cwd, limit=1)
     if not newest:
         raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
@@ -529,7 +529,7 @@ class _Assembly:
         return tuple(parts)
 
     def _label_parts(self, plan_provider: Provider | None) -> Iterator[PartOpener]:
-        """Yield the part for labels and, if enabled, the one for plans, which asks `plan_provider`, or the run's if None."""
+        """Yield the part for labels and, if enabled, that for plans, which asks `plan_provider` (None: the run's)."""
         from .parts.labels.part import Labels  # only if labels are on
 
         project, is_trusted = self._project, self._project.trust.is_trusted
@@ -699,7 +699,7 @@ class _Assembly:
 
 
 def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, starter: AgentRuntime) -> AgentRuntime:
-    """Build the runtime of a subagent with its own options; `mine` and `starter` are those of the run that starts it."""
+    """Build the runtime of a subagent with its own options; `mine` and `starter` belong to the run that starts it."""
     shared = {name: getattr(mine, name) for name in _SHARED_WITH_CHILDREN}
     store = cast(SessionStore, starter.store)
     own = _Assembly(located(replace(options, **shared, session_store=store)), None).agent()
@@ -820,7 +820,7 @@ def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:
-    """The size of all tool definitions above which some are deferred, a tenth of a window; None if none may be."""
+    """The size of all tool definitions above which some are deferred, a tenth of a window; None if options exclude it."""
     window = ContextLimits(options.max_context_tokens, options.max_context_bytes)
     usual = ContextLimits(_USUAL_WINDOW_TOKENS)
     share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)

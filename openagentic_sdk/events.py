@@ -368,8 +368,8 @@ class HookEvent(Event):
 class WorkspaceKept(HookEvent):
     """The state of the checkout in which a run of a fleet works, when it was opened and after each change.
 
-    `workspace` is its name in the registry, `commit` the starting point, `patch` the blob with all changes since, empty if
-    there are none; `branch` is the branch to which they were pushed, if any.
+    `workspace` is its name in the registry, `commit` the starting point, `patch` the blob with all changes since, empty
+    without any; `branch` is the branch to which they were pushed, if any.
     """
 
     type: ClassVar[Literal["workspace.kept"]] = "workspace.kept"
@@ -768,7 +768,7 @@ class LogRecovered(Event):
 
 @frozen
 class LogSalvaged(Event):
-    """This session is the intact part of a damaged one: this event, followed by the `events` copied ones.
+    """This session is the intact part of a damaged one: this event, followed by `events` copied events.
 
     Log positions in the copied events are shifted by one. `damage` is the finding of the check, `dropped_bytes` the size of
     what follows it in the old log, `kept_behind` how many of those events are at this log's end as `log.fragment`.

@@ -153,10 +153,10 @@ class Flow:
         """Call a function, async or not, and record its result; a function that is not async runs in a thread.
 
         `effect` determines what happens after a crash during the call: `idempotent` (the default for plain functions) and
-        `read` run again, `unsafe` is started at most once. `retry` defines the attempts after an error; an integer is the
-        number of all attempts. `reconcile` is for an unsafe step that was started in a process that died: it is called with
-        the same arguments and returns the result of the step, or None if the result is unknown, so that
-        the step raises `StepUnknownError`.
+        `read` run again, `unsafe` is started at most once. `name` is the step's (default: the function's). `retry` defines
+        the attempts after an error; an integer is the number of all attempts. `reconcile` is for an unsafe step that was
+        started in a process that died: it is called with the same arguments and returns the result of the step, or None if
+        the result is unknown, so that the step raises `StepUnknownError`.
         """
         if not callable(function):
             raise OptionsError(f"flow.step() accepts a function and its arguments, not {shown(function)}")
@@ -191,8 +191,8 @@ class Flow:
         """Run an agent in a separate session, and return its output. Its calls need permission as always.
 
         With a `queue`, if a fleet runs this workflow, the agent is a separate run of the fleet's agent with this name, on
-        any host and within the fleet's limits. `deps` and `retry` cannot be combined with a `queue`: that raises
-        `OptionsError`.
+        any host and within the fleet's limits; `priority` is as in `Fleet.enqueue`. `deps` and `retry` cannot be combined
+        with a `queue`: that raises `OptionsError`.
         """
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
@@ -212,7 +212,7 @@ class Flow:
         return self._step(plan)
 
     def ask(self, question: str, choices: Sequence[str] = ()) -> Awaitable[str]:
-        """Ask a person a question, and return the answer.
+        """Ask a person a question, with these `choices` if there are any, and return the answer.
 
         If nobody can be asked now, the workflow parks until somebody answers, for years if necessary.
         """
@@ -248,8 +248,8 @@ class Flow:
     def wait_for(self, event: str, kind: Any = Any, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """Wait for an event from outside (`deliver`), and return its payload as a value of `kind`.
 
-        Each event is returned once, in the order of arrival, including events that arrived earlier. If none arrives in
-        time, the step raises `StepFailedError` with the `error_type` `TimeoutError`.
+        Each event is returned once, in the order of arrival, including events that arrived earlier. If none arrives within
+        `timeout_s` seconds (None: no limit), the step raises `StepFailedError` with the `error_type` `TimeoutError`.
         """
         check_settings(
             {"event": event, "timeout_s": timeout_s},
@@ -315,7 +315,7 @@ class Flow:
         limit: int | None = None,
         return_exceptions: bool = False,
     ) -> Awaitable[list[R]]:
-        """Call the function with each item, and `gather` the results."""
+        """Call the function with each item, and `gather` the results, with the same `limit` and `return_exceptions`."""
         return self.gather((function(item) for item in items), limit=limit, return_exceptions=return_exceptions)
 
     def first(self, *works: Awaitable[Any]) -> Awaitable[tuple[int, Any]]:

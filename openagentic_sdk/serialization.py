@@ -126,7 +126,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
     """Build the event that a dict describes.
 
     Raises `InvalidEventError` if a required field is missing or a field has the wrong type, and `UnknownEventTypeError` for
-    an unknown type; with `strict=False` the latter becomes an `UnknownEvent`, and elements of the wrong type are left out of
+    an unknown type; with `strict=False`, that is an `UnknownEvent`, and elements of the wrong type are left out of
     lists: a log that contains them, which older versions and other tools could write, stays readable.
     """
     if data.__class__ is not dict and not isinstance(data, Mapping):

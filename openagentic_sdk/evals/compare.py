@@ -104,7 +104,7 @@ class Comparison:
 def compare_reports(
     a: EvalReport, b: EvalReport, *, variant_a: str | None = None, variant_b: str | None = None
 ) -> Comparison:
-    """Compare two evals, or two variants: the named variant of each eval or, if none is named, all that both have.
+    """Compare two evals, or two variants: the named variant of each eval or, without names, all that both have.
 
     Raises `OptionsError` for a variant that did not run, and if no case ran in both.
     """

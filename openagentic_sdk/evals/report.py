@@ -77,7 +77,10 @@ class Row:
         return all(run.mode == "replay" for run in self.runs)
 
     def fails(self, fail_on: FailOn = "most") -> bool:
-        """Whether the row makes its eval fail: one with a repeat that could not be run or scored always does."""
+        """Whether the row makes its eval fail: one with a repeat that could not be run or scored always does.
+
+        `fail_on` is as in `EvalReport.passes`.
+        """
         failed = len(self.runs) - self.passed
         most = {"any": failed > 0, "most": 2 * failed > len(self.runs), "all": not self.passed}[fail_on]
         return bool(failed) and (most or any(is_error(run) for run in self.runs))

@@ -85,7 +85,7 @@ def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Scor
 
 
 def _judged(scorer: Scorer, name: str, answer: ApartAnswer, judge: Callable[[Any], Score]) -> Score:
-    """The score for the value of an answer; a failed one if there is no value."""
+    """The score for the value of an answer; a failed one without a value."""
     if "value" not in answer:
         return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
     return judge(answer["value"])

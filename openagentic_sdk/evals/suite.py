@@ -170,7 +170,9 @@ class Suite:
 
 
 def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: bool = False) -> OpenAgenticOptions:
-    """Apply a variant to options. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
+    """Apply a variant to options; `offline` is as in `Suite.options`. Raises `OptionsError`, and `SuiteError` for an
+    unreadable file.
+    """
     same = ("model", "max_steps", "timeout_s", "max_tokens", "max_cost_usd", "max_context_tokens", "system_prompt")
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:

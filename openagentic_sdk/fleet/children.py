@@ -72,7 +72,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
 
 def _answer(store: SessionStore, session: str, seal: Seal) -> str:
-    """The text of the session's last result that this installation wrote, JSON if it is structured; empty if none exists."""
+    """The text of the session's last result that this installation wrote, JSON if it is structured; empty without one."""
     try:
         view, _ = load_view(store, session, seal=seal)
     except SessionNotFoundError:

@@ -69,7 +69,7 @@ class Fleet:
 
     @property
     def agents(self) -> Agents:
-        """The agents that may be started. Raises `OptionsError` if there are none."""
+        """The agents that may be started. Raises `OptionsError` if the fleet was created without agents."""
         if self._agents is None:
             raise OptionsError("this fleet has no agents: give the registry, Fleet(store, agents=...)")
         return self._agents
@@ -150,8 +150,8 @@ class Fleet:
         """Create a schedule that enqueues a run in a new session whenever the cron line fires in `zone` (see `fleet.cron`).
 
         Any worker of the fleet fires it. Times missed while no worker was running are made up for by one run. `schedules`
-        lists, pauses and removes schedules. Raises `AgentNotFoundError`, `StorageError`, and `OptionsError` for an invalid
-        argument or a name that is taken.
+        lists, pauses and removes schedules. The other arguments are as in `enqueue`. Raises `AgentNotFoundError`,
+        `StorageError`, and `OptionsError` for an invalid argument or a name that is taken.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:

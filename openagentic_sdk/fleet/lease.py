@@ -57,7 +57,7 @@ class Lease:
             raise RunLostError(self.run.id)
 
     def renew(self, lease_s: float, asked_at: float) -> None:
-        """Extend the lease, unless it has been lost in the meantime."""
+        """Extend the lease until shortly before `lease_s` seconds after `asked_at`, unless it was lost meanwhile."""
         if not self.is_lost:
             self._until = asked_at + lease_s * (1 - MARGIN)
 

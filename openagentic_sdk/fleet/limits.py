@@ -219,7 +219,7 @@ class FleetLimits(_SetLimits):
     def set_budget(self, tenant: str, max_usd: float | None, run_usd: float | None = None) -> None:
         """Set what a tenant may spend from now on, and count from 0; reservations stay. None removes the budget.
 
-        Raises `OptionsError`.
+        `run_usd` is as in `TenantBudget`. Raises `OptionsError`.
         """
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):

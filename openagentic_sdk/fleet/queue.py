@@ -226,7 +226,7 @@ class Queue:
         return _read(rows[0])
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
-        """Extend the leases of these runs (numbers and fences), counted from now.
+        """Extend the leases of these runs (their fences by number) to `lease_s` seconds from now.
 
         Return the numbers of the runs that the caller still owns, each with whether the run is to be cancelled.
         """
@@ -320,7 +320,7 @@ class Queue:
         return _read(rows[0])
 
     def find_by_request(self, tenant: str, request_id: str) -> FleetRun | None:
-        """The tenant's run with this request id; None if none exists."""
+        """The tenant's run with this request id; None without one."""
         rows = self._select(self.tables.read, "tenant = %s AND request_id = %s", (tenant, request_id))
         return _read(rows[0]) if rows else None
 

@@ -85,7 +85,7 @@ class FleetRun:
 
     @property
     def wishes(self) -> Mapping[str, Any]:
-        """The options that the client requested, as in `Agents.options`; empty if there are none."""
+        """The options that the client requested, as in `Agents.options`; empty without any."""
         wishes: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
         return wishes
 

@@ -213,9 +213,9 @@ def _worker_name() -> str:
 async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
     """Continue one run until it is over or parked, here or in another process; return it as it is then.
 
-    For other schedulers, which may call this repeatedly and concurrently: the run is executed once. On cancellation, the run
-    is handed back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and `StorageError` if the
-    database stays unreachable: then call it again.
+    For other schedulers, which may call this repeatedly and concurrently: the run is executed once. `lease_s` and `grace_s`
+    are as in `Worker`. On cancellation, the run is handed back first. Raises `RunNotFoundError`, `AgentNotFoundError` and
+    `FleetError`, and `StorageError` if the database stays unreachable: then call it again.
     """
     who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)

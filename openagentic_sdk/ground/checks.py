@@ -48,7 +48,7 @@ def shown(value: object) -> str:
 
 
 def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Check:
-    """Return a check for a number from `low` to `most`; it rejects booleans and NaN."""
+    """Return a check for a number, or with `whole` a whole number, from `low` to `most`; it rejects booleans and NaN."""
     kind, kinds = ("a whole number", (int,)) if whole else ("a number", (int, float))
 
     def check(value: Any) -> str | None:

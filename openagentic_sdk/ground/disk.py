@@ -224,7 +224,7 @@ def write_durably(
 
 
 def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
-    """Rename within a folder. Raises `OSError`, after undoing what could not be synced, so that a retry starts afresh."""
+    """Rename within a folder, and with `sync` sync the folder. Raises `OSError`, after undoing what could not be synced."""
     disk.rename(str(src), str(dst))
     try:
         if sync:
@@ -237,7 +237,10 @@ def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
 
 
 def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
-    """Create a folder that only its owner can access, unless it exists. Raises `OSError`, after undoing the creation."""
+    """Create a folder that only its owner can access, unless it exists; with `sync`, also sync its parent.
+
+    Raises `OSError`, after undoing the creation.
+    """
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         if sync:

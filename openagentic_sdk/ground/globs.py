@@ -147,7 +147,7 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Start, end and choices of the first closed `{a,b}` with a comma; None if none exists."""
+    """Start, end and choices of the first closed `{a,b}` with a comma; None without one."""
     marks: list[int] = []  # the start of the group, its commas, and its end
     groups: list[list[int]] = []  # the start of each open group, and its commas
     at = 0

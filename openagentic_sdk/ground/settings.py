@@ -316,7 +316,7 @@ _WORDS = {
 
 
 def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) -> str:
-    """Advice on what to write instead of an unknown `word`, as a clause for the end of an error; empty if none exists.
+    """Advice on what to write instead of an unknown `word`, as a clause for the end of an error; empty without any.
 
     `names` are the valid words, `options` those that are valid inside `options=OpenAgenticOptions(...)`.
     """

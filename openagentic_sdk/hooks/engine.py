@@ -164,8 +164,8 @@ class HookEngine(WithAdvice):
         return current.get(row.value), events, wish
 
     async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> HookRun:
-        """Call `run` for `user_prompt_submit`. The following methods do the same for their points; those of points without a
-        value omit it from the result.
+        """Call `run` for `user_prompt_submit`. The following methods do the same for their points; methods of points
+        without a value return none.
         """
         return await self.run("user_prompt_submit", {"prompt": prompt}, context)
 

@@ -138,14 +138,14 @@ class RequestContext:
 
 
 def _prompt_of(context: ModelContext | None, changing: Container[str]) -> SystemPrompt:
-    """The system prompt of a context, with its parts; empty if there is no context."""
+    """The system prompt of a context, with its parts; empty without a context."""
     if context is None:
         return _NO_PROMPT
     return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts), changing)
 
 
 def _cause(last: ModelContext | None, now: ModelContext) -> str:
-    """The differences between two contexts, in words; empty if there are none."""
+    """The differences between two contexts, in words; empty without any."""
     if last is None:
         return "the session begins"
     changes = [

@@ -67,7 +67,7 @@ class Lifetime:
     """The time limits of one run. `left` names everything that did not end when asked to.
 
     `is_ending` is true once the run was cancelled, timed out, had its calls cut short or was asked to end soon: it then
-    waits only briefly for the tasks that end it. `waited_for` is the one of these tasks that it is waiting for.
+    waits only briefly for the tasks that end it. `waited_for` is the task that it is waiting for.
     """
 
     began_at: float

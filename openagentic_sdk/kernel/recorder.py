@@ -270,7 +270,7 @@ def may_block(store: StoreCore) -> bool:
 
 
 async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any:
-    """Call a store, directly or in a thread, and return its answer."""
+    """Call a store, directly or with `in_thread` in a thread, and return its answer."""
     if not in_thread:
         return call(*args)
     answer, cancelled = await ask_store(partial(call, *args), lambda: None)

@@ -183,7 +183,7 @@ class ToolContext(Generic[DepsT]):
 
     `cwd` is the working directory; `workspace_roots` are the folders that belong to the session (cwd if empty).
     `session_dir` is the session's folder, None if its store does not use files. `idempotency_key` is the same for every
-    attempt at one call. `seq` is that of the event by which the model requested it. `cancelled` is set when the call should
+    attempt at one call. `seq` is that of the event that requested the call. `cancelled` is set when the call should
     stop; code in a thread polls it. `services` are offered by the kernel and the parts of the run, and requested by type:
     `ctx.services.get(Questions)`. The folds that the run keeps over its log are among them.
     """
@@ -202,7 +202,7 @@ class ToolContext(Generic[DepsT]):
 
     @property
     def deps(self) -> DepsT:
-        """The value that the caller passed to the run for its tools. Raises `MissingServiceError` if none exists."""
+        """The value that the caller passed to the run for its tools. Raises `MissingServiceError` if none was passed."""
         value: DepsT = self.services.get(Deps).value
         return value
 

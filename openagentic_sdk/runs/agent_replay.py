@@ -125,7 +125,7 @@ class _AgentReplay(Replay):
                 self._answers[question.tool_use_id, question.kind] = event.answer
 
     def first_difference(self) -> list[str]:
-        """The first request that differs, as a sentence with a diff; empty if none does. Later ones follow from it."""
+        """The first request that differs, as a sentence with a diff; empty if all are equal. Later ones follow from it."""
         for difference in self.provider.differences:
             diff = self.provider.diff(difference.seq, self._places)
             if diff:

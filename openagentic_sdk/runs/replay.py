@@ -268,7 +268,7 @@ class Replay:
     def _position_now(self, seq: int) -> int:
         """The `seq` up to which the replayed log has as many conversation events as the recording up to this `seq`.
 
-        0 if there are none.
+        0 without any.
         """
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
         positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]

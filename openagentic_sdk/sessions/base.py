@@ -165,7 +165,8 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """Return a page of rows, most recently written session first; an unreadable session is a row with an `error`.
 
         `query` filters by words in title, prompts, tags, model and id. Sessions of subagents are excluded unless
-        `include_children`. `tenant` selects the sessions of one tenant, "" those without one, None all.
+        `include_children`. `cwd` selects the sessions of one folder, `tenant` those of one tenant, "" those without one
+        (None: all).
         """
         check_filters(query=query, tenant=tenant, cwd=cwd)
         limit, offset = cut_limit(limit), cut_number("offset", offset)

@@ -143,7 +143,7 @@ class Follower:
         return self._knows_end and self.after_seq >= self._feed.last_seq
 
     async def batch(self, timeout_s: float | None = None) -> Sequence[Event]:
-        """Wait for one or more events and return them; empty on timeout, or after a call of `wake`.
+        """Wait for one or more events and return them; empty after `timeout_s` (None: no limit) or a call of `wake`.
 
         Raises `SessionNotFoundError` and other errors of the store.
         """

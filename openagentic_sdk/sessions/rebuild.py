@@ -318,7 +318,7 @@ class Conversation:
         return [message for block in self.view if block.last_seq <= seq for message in block.render(every)]
 
     def summary_seq(self) -> int:
-        """The `seq` of the compaction whose summary is first in view; 0 if none exists."""
+        """The `seq` of the compaction whose summary is first in view; 0 without one."""
         first = self.view[:1]
         return first[0].first_seq if first and first[0].kind == "summary" else 0
 

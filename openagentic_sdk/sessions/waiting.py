@@ -23,7 +23,7 @@ class PollingStore(StoreCore):
     has_inbox: ClassVar[bool] = False
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
-        """Block until the log has an event after `after_seq`; return False on timeout."""
+        """Block until the log has an event after `after_seq`; return False on timeout. Raises `SessionNotFoundError`."""
         after_seq, timeout_s = cut_number("after_seq", after_seq), cut_wait(timeout_s)
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:

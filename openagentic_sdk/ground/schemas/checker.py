@@ -108,7 +108,7 @@ class Node:
     """One schema within a schema. `children` are the subschemas by keyword, `checks` the checks for values of each type.
 
     `target` is the schema that `$ref` refers to; `targets` are the schemas with the anchor in `$dynamicRef`, by resource,
-    with "" for the one that it initially refers to.
+    with "" for the schema that it initially refers to.
     """
 
     __slots__ = ("_keys", "_limits", "base", "checks", "children", "is_never", "schema", "target", "targets")
@@ -545,7 +545,7 @@ def accepted_values(schema: Mapping[str, Any]) -> str:
 
 
 def listed(values: Any, write: Callable[[Any], str] = str) -> str:
-    """The first `_MAX_LISTED` values or names as text, with the number of the others; `(none)` if there are none."""
+    """The first `_MAX_LISTED` values or names as text, with the number of the others; `(none)` for no values."""
     first = [write(value) for value, _ in zip(values, range(_MAX_LISTED), strict=False)]
     more = f" and {len(values) - _MAX_LISTED:,} more" if len(values) > _MAX_LISTED else ""
     return shortened(", ".join(first), 600) + more if first else "(none)"

@@ -45,7 +45,7 @@ def cut(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The fallback model that answered instead of the requested one; None if none did."""
+    """The fallback model that answered instead of the requested one; None without a fallback."""
     retry = next((e for e in run.of(ModelRetry) if e.model is not None), None)
     if retry is None:
         return None

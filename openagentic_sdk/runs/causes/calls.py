@@ -152,7 +152,7 @@ def command_failed(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision) -> tuple[str, ...]:
-    """The narrowest rules that would have allowed a call; empty if there are none."""
+    """The narrowest rules that would have allowed a call; empty without any."""
     calls = (one for one in recorded_calls(session_id, log) if one.tool_use_id == decision.tool_use_id)
     call = next(calls, None)
     if call is None or call.input is None or call.is_settled or decision.answered_by is not None:

@@ -34,7 +34,7 @@ class Cause:
     cwd: str = ""
 
     def flags_outside(self, folder: str) -> tuple[str, ...]:
-        """The flags that make the command continue in the session's folder if it is run in `folder`; empty if none do."""
+        """The flags that make the command continue in the session's folder if it is run in `folder`; can be empty."""
         takes_it = self.go_on[1:2] in (("run",), ("chat",))
         return ("--cwd", self.cwd) if takes_it and self.cwd and self.cwd != folder else ()
 

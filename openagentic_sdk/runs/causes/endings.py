@@ -99,7 +99,7 @@ def blocked(run: JudgedRun, result: Result) -> CauseInRun:
 
 
 def guardrail(run: JudgedRun, result: Result) -> CauseInRun | None:
-    """The guardrail that tripped; None if none did."""
+    """The guardrail that tripped; None without one."""
     notice = next((e for e in run.of(SystemNotice) if e.code == "guardrail.tripped"), None)
     return None if notice is None else CauseInRun("guardrail", notice, notice.message)
 

@@ -46,7 +46,7 @@ ReadEvents = Callable[[str, str], Sequence[Event]]
 class JudgedRun:
     """One run of a log: its events, and the facts about it from which causes are derived.
 
-    `bounds` are the indexes in the log of the run's first event and of the one after its last; `uses` are the log's calls
+    `bounds` are the indexes in the log of the run's first event and of the event after its last; `uses` are the log's calls
     by id. `read` returns the events of a subagent's session, and `explain_child` the cause inside one that the run started,
     None if nothing went wrong there. `base_url` is the endpoint's address, if the session's metadata contains it.
     """

@@ -52,7 +52,7 @@ class Request:
 @mutable
 class _Course:
     """The course of a request. `is_open` means that a run has begun and has no result, `began` is the `seq` before it,
-    `has_asked` is true once it called the model; `questions` are the ids of the unanswered ones.
+    `has_asked` is true once it called the model; `questions` are the ids of the unanswered questions.
     """
 
     state: RequestState = "running"
@@ -106,7 +106,7 @@ def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request in a session's events with an id for which `is_wanted` is true; None if none exists. Pure."""
+    """The first request in a session's events with an id for which `is_wanted` is true; None without one. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:

@@ -46,7 +46,7 @@ class PerProcess(Generic[T]):
         return self._values[pid]
 
     def take(self) -> T | None:
-        """Remove and return this process's value, to close it; the next `get` creates another. None if none exists."""
+        """Remove and return this process's value, to close it; the next `get` creates another. None without one."""
         return self._values.pop(os.getpid(), None)
 
 

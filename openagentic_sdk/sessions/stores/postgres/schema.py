@@ -91,7 +91,7 @@ def _make_index(db: Any, name: str) -> bool:
 
 
 def usable_version(db: Any) -> int:
-    """The version of the tables, 0 if there are none. Raises `StorageError` for one that this version must not use."""
+    """The version of the tables, 0 without tables. Raises `StorageError` for one that this version must not use."""
     if db.execute("SELECT to_regclass('openagentic_schema')").fetchone()[0] is None:
         return 0
     row = db.execute("SELECT version FROM openagentic_schema").fetchone()

@@ -95,7 +95,7 @@ class SteadyClock:
         return self._wall()
 
     def find(self, db: sqlite3.Connection) -> None:
-        """Read the offset recorded since the machine was started, or determine it if none exists."""
+        """Read the offset recorded since the machine was started; without one, determine it."""
         if self._is_noted:
             return
         if (ahead_s := _noted(db, boot())) is not None:

@@ -65,7 +65,10 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run the block in a transaction, which takes effect completely if the block succeeds, and not at all otherwise."""
+        """Run the block in a transaction, which takes effect completely if the block succeeds, and not at all otherwise.
+
+        With `durable`, it is on disk before the block is left.
+        """
         with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:

@@ -347,7 +347,7 @@ def tell_of(db: Any, key: int, row: SessionSummary) -> None:
 
 
 def trigram_query(query: str) -> str:
-    """The FTS query for the sessions with all words of a list's query that are long enough; empty if there are none."""
+    """The FTS query for the sessions with all words of a list's query that are long enough; empty without any."""
     words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
     return " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words)
 
