@@ -1,7 +1,7 @@
 """Named agents: a registry of options, by the names under which clients, editors, queues and other agents may start them.
 
-Only a name is sent over the wire. Code, folders, tools and rules are defined here, by the owner of the machine; a client
-may only ask for less than the registry grants, and for one of the permission modes that it lists.
+A client sends a name, never a definition. Code, folders, tools and rules are defined here, by the owner of the machine; a
+client may only ask for less than the registry grants, and for one of the permission modes that `Agents.modes` returns.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Flow:
     Steps are numbered in the order of their creation, in the parallel branches of `gather` and `map` separately. Arguments
     and results of a step are JSON in the log; annotations convert them back to values of their types. A failed step raises
     `StepFailedError`; a step that was started and has no result raises `StepUnknownError`, which a body may catch to find
-    out what happened, to ask a person, or to continue.
+    out what happened, to ask a person, or to continue. Invalid arguments of these methods raise `OptionsError`.
     """
 
     def __init__(

@@ -341,7 +341,7 @@ class Session(WithAdvice):
 @described
 @frozen(kw_only=True)
 class Telemetry(WithAdvice):
-    """Where the traces of a session are sent."""
+    """The destination of a session's traces."""
 
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
     """Where the session's OpenTelemetry spans are sent during the run, over OTLP/HTTP (default:

@@ -109,7 +109,7 @@ def require_event(value: Event) -> Event:
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """Convert an event to a new dict: `type`, the fields of that type, and the envelope fields that are not None."""
+    """Convert an event to a new dict, without the envelope fields that are None. Raises `UnknownEventTypeError`."""
     require_event(event)
     if isinstance(event, UnknownEvent):
         return dict(event.data)
@@ -250,7 +250,7 @@ def pointer_names(pointer: str) -> list[str]:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Reject NaN and Infinity, which Python's JSON decoder would accept."""
+    """Raise `ValueError` for NaN and Infinity, which Python's JSON decoder would accept."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -340,7 +340,7 @@ def _dumps_float(value: float) -> str:
 
 
 class EncodedEvents(list[Event]):
-    """Events on their way into a log, each with the JSON from `dumps_fields`.
+    """A list of events on their way into a log, each with the JSON from `dumps_fields`.
 
     Signing needs that JSON before an event has its place in the log, and the store afterwards: an event is encoded once.
     """

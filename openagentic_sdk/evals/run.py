@@ -49,8 +49,9 @@ async def run_suite(
     """Run a suite, or with `resume` the remaining runs of that eval; the report includes the results of earlier processes.
 
     `cases` and `variants` select by name (empty: all); `repeats`, `parallel` and `max_cost_usd` override the suite's.
-    `on_progress` is called with the current report whenever a run starts or ends. Raises `SuiteError`,
-    `SessionLockedError` if another process runs this eval, and `SessionNotFoundError` for an unknown `resume`.
+    `cases`, `variants` and `repeats` cannot be combined with `resume`. `on_progress` is called with the current report
+    whenever a run starts or ends. Raises `SuiteError`, `SessionLockedError` if another process runs this eval, and
+    `SessionNotFoundError` for an unknown `resume`.
     """
     running_loop("run_suite()")
     require_store(store)

@@ -54,7 +54,7 @@ class Case:
                 an event with the variant's model, answering recorded calls with their results; `live` sends the recorded
                 prompts to a new session. Default: live for a prompt, whatif if `at` is given, otherwise replay
     at          for whatif: the last event to keep (default: the first prompt, so that everything is asked again)
-    on_new      for whatif: what to do about a call that was never recorded, `stop` the run or run it `live`
+    on_new      for whatif: what to do about a call without a recorded result, `stop` the run or run it `live`
     strict      for replay: whether a request, decision or result that differs from the recording fails the case
     ends        the stop reasons that are not failures (default: `end`)
     scores      scorers of this case, in addition to the suite's

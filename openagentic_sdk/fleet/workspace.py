@@ -346,7 +346,7 @@ class _GitOutput:
 
 
 class _Git:
-    """Git for one repository, run without any configuration of the host or the repository, and with no program but ssh.
+    """A runner of git for one repository, without configuration of the host or the repository, and with no program but ssh.
 
     Commands on a working tree (`run`) get no token and no ssh agent, and are confined to `home` if this machine has a
     sandbox; commands that get them (`reach`) touch no working tree.

@@ -92,7 +92,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
 
 @contextmanager
 def open_file(real: str) -> Iterator[int]:
-    """Yield a read descriptor of the regular file `real` (a resolved path). Raises `ToolError` for other kinds of file."""
+    """Yield a read descriptor of the regular file at `real`, a resolved path. Raises `ToolError` for other kinds."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
         # Opening a device can have effects, so check the file type before opening, and again after it.

@@ -20,7 +20,7 @@ _FLUSH_S = 0.5
 
 
 class Output:
-    """Lines queued for a descriptor, written in order and off the event loop."""
+    """A queue of lines for a descriptor, written in order and off the event loop."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

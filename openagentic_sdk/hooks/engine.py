@@ -84,7 +84,7 @@ _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
 @frozen(kw_only=True)
 class HookEngine(WithAdvice):
-    """All hooks of a run. `default_timeout_s` limits a hook that declares no `timeout_s`.
+    """The hooks of an agent. `default_timeout_s` limits a hook that declares no `timeout_s`.
 
     `run` returns the value of the point (see `POINTS`), an event for each hook that ran, and the hooks' combined decision:
     the first block, the strictest permission, all added context; None if no hook decided anything. The points and their

@@ -48,7 +48,7 @@ PointOutcome = tuple[list[HookEvent], HookDecision | None]
 
 
 class Hooks(Protocol):
-    """All hooks of an agent. `hooks.engine.HookEngine` defines the points and payloads; this base changes nothing."""
+    """The hooks of an agent. `hooks.engine.HookEngine` defines the points and payloads; this base changes nothing."""
 
     @property
     def are_any(self) -> bool: ...

@@ -12,7 +12,7 @@ from .tool import BareTool
 
 
 class ToolRegistry:
-    """Tools by name, in the order of registration.
+    """The tools of an agent by name, in the order of registration.
 
     `specs`, if given, replaces the definitions that a model receives for these tools, in the same order.
     """

@@ -66,7 +66,7 @@ def what_if(
 ) -> AsyncGenerator[AnyEvent, None]:
     """Fork `source_id` after `at_seq` and run there with other options; yield the events that `query()` yields.
 
-    `on_new` selects what happens to a call that the source never made: `stop` ends the run before the next model call,
+    `on_new` selects what happens to a call without a recorded result left: `stop` ends the run before the next model call,
     `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises `OptionsError` for a
     workflow if `options` are not those of its code. Also raises the errors of `query_forked`.
     """
@@ -80,7 +80,7 @@ def what_if(
 async def start_what_if(
     agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
 ) -> RunTask:
-    """Start a what-if with an agent that is already built. The caller must close the run.
+    """Start a what-if with an agent that is already built. The caller must close the run. Raises the errors of `what_if`.
 
     With `options.resume`, continue that fork of the source; results that it has already used are not used again.
     """
@@ -271,7 +271,7 @@ class _AnsweredRegistry(ToolRegistry):
 
 
 class _EndAtNewCall(Part, KnownSteps):
-    """A part that ends the run before its next step once it has made a call that the recorded session never made."""
+    """A part that ends the run before its next step once it has made a call for which no recorded result is left."""
 
     def __init__(self, run: Run, known_calls: RecordedCalls) -> None:
         super().__init__(run)

@@ -319,7 +319,7 @@ class Feed:
 
 
 class Watch:
-    """All followers of one store's sessions in one event loop, and the one thread that polls for them.
+    """The followers of one store's sessions in one event loop, and the thread that polls for them.
 
     Events that a run of this process stores and shows are cached from the run's start, for later followers, too.
     """

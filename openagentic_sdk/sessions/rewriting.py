@@ -32,7 +32,7 @@ class Rewriting(StoreCore):
         )
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
-        """Delete these blobs. A missing one is not an error."""
+        """Delete these blobs. A missing one is not an error. Raises `StorageError` for a store that cannot do this."""
         if digests:
             raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
 

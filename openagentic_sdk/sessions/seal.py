@@ -108,7 +108,7 @@ def _create_key(path: Path) -> None:
 
 
 class Seal:
-    """Digests under one key, which is read from `path` (None: the installation's own) on first use."""
+    """The digests under one key, which is read from `path` (None: the installation's own) on first use."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)

@@ -3,8 +3,8 @@
 The normal form is `{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"}`.
 `input_tokens` is the whole prompt, `cached_input_tokens` and `cache_write_tokens` are the parts of it that were read from
 and written to the vendor's cache; `output_tokens` is the whole answer and `reasoning_tokens` a part of it. So a request's
-size is input plus output. Unknown is `None`, never 0. `cache_write_1h_tokens`, present only if it is not 0, is the part of
-`cache_write_tokens` that stays in the cache for an hour and costs more.
+size is input plus output. Unknown usage is `None`; in known usage, unknown parts are 0. `cache_write_1h_tokens`, present
+only if it is not 0, is the part of `cache_write_tokens` that stays in the cache for an hour and costs more.
 """
 
 from __future__ import annotations

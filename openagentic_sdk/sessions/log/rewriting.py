@@ -77,7 +77,7 @@ class RewritingFiles(SessionStore):
 
     def scrub(self, *session_ids: str) -> Sequence[str]:
         """Remove what crashes and damage left: files that are not part of the session, and the contents of files about
-        lost events, which may contain parts of any line.
+        lost events, which may contain parts of any line. Raises `StorageError`.
         """
         sessions = self.root_dir / "sessions"
         try:

@@ -1,6 +1,6 @@
 """Find a store by name: `file:`, `sqlite:`, `postgresql:`, `redis:` or `memory:`.
 
-Only the module of the named store is imported; a missing driver is reported in one sentence.
+Except for files, the module of a store is imported only if it is named; a missing driver is reported in one sentence.
 """
 
 from __future__ import annotations

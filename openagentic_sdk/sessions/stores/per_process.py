@@ -51,7 +51,7 @@ class PerProcess(Generic[T]):
 
 
 class SharedByName(Generic[S]):
-    """Resources shared by the stores of a process, one per name, created for the first user and closed after the last."""
+    """The resources that a process's stores share, one per name, created for the first user and closed after the last."""
 
     def __init__(self, make: Callable[..., S]) -> None:
         self._make = make
