@@ -121,7 +121,7 @@ class AgentResult(RunResult, Generic[OutputT]):
 
 @frozen
 class Agent(WithAdvice, Generic[DepsT, OutputT]):
-    """A model, its instructions, its tools, and the types of its dependencies and its output.
+    """An agent as a value: a model, instructions, tools, and the types of its dependencies and its output.
 
     `dataclasses.replace` creates a variant with other fields. `name` and `description` are what other agents see of it, as
     a tool or in a handoff.

@@ -323,7 +323,8 @@ def load_agents(where: str) -> Agents:
 def import_name(module: str, name: str, folder: str) -> Any:
     """Import a module, searching this folder last, and return its attribute `name`, which may be dotted.
 
-    Raises `ImportError` or `AttributeError` if it does not exist, and whatever the module's code raises.
+    Raises `ImportError` or `AttributeError` if the module or attribute does not exist. Also raises the errors of the
+    module's own code.
     """
     if module.endswith(".py"):
         raise ImportError(f"name the module, not its file: {module.removesuffix('.py').replace('/', '.')}:{name}")

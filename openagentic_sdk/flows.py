@@ -656,7 +656,7 @@ class Workflow(Generic[P, R]):
         return options or self.options
 
     def read_output(self, text: str) -> R:
-        """Convert the `final_text` of a run that ended to the workflow's output."""
+        """Convert the `final_text` of a run that ended to the workflow's output. Raises `ToolInputError` for a misfit."""
         value = text if self._function.gives_text else loads_json(text)
         return cast(R, self._function.read(value))
 

@@ -125,7 +125,7 @@ def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repe
 
 
 def variants_of(suite: Suite) -> list[str]:
-    """The names of the variants; for a suite without variants, the one that changes nothing."""
+    """The names of the variants; for a suite without variants, the name of the variant that changes nothing."""
     return list(suite.variants) or [PLAIN]
 
 

@@ -76,7 +76,10 @@ def played(
     is_fork: bool = False,
     difference: str | None = None,
 ) -> Played:
-    """Fold these events into a run; its costs are those of the events in `spent`, if given."""
+    """Fold these events into a run; the run's costs are those of the events in `spent`, if given.
+
+    With `is_fork`, the run itself begins after the events copied from another session. `difference` is as in `Played`.
+    """
     forks = [index for index, event in enumerate(events) if is_fork and isinstance(event, SessionForked)]
     own = list(events[forks[-1] + 1 :] if forks else events)
     paid = events if spent is None else spent

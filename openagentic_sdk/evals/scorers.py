@@ -67,7 +67,7 @@ class JsonSchema:
 class Call:
     """An expected call: the name of its tool matches `tool` (`Edit|Write`, `mcp__db__*`); its arguments contain `input`.
 
-    Each pattern in `matches` must be found in the argument of that name. `outcome` is as in `tool.result`; None is any.
+    Each pattern in `matches` must be found in the argument of that name. `outcome` is as in `tool.result`; None accepts any.
     """
 
     tool: str

@@ -24,7 +24,7 @@ from .suite import Suite, check_suite, load_suite
 def eval_tests(
     suite: Suite | str, *, store: SessionStore | str | None = None, name: str = "EvalTest"
 ) -> type[unittest.TestCase]:
-    """Create a test class for a module: `EvalTest = eval_tests("evals/support.toml")`.
+    """Create a test class, called `name`, for a module: `EvalTest = eval_tests("evals/support.toml")`.
 
     Paths are relative to the calling module. `store` contains the recorded sessions and receives new ones; by default, all
     are in memory. An invalid suite becomes a failing test.

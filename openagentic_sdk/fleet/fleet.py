@@ -151,7 +151,7 @@ class Fleet:
 
         Any worker of the fleet fires it. Times missed while no worker was running are made up for by one run. `schedules`
         lists, pauses and removes schedules. The other arguments are as in `enqueue`. Raises `AgentNotFoundError`,
-        `StorageError`, and `OptionsError` for an invalid argument or a name that is taken.
+        `StorageError`, and `OptionsError` for an invalid argument or a different schedule's name.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:

@@ -171,8 +171,7 @@ class Queue:
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
     def adding(self, new: NewRun) -> Statements[int]:
-        """Yield the statements of `add`, for the caller's connection; return the run's number. Raises the errors of `add`.
-        """
+        """Yield the statements of `add`, for the caller's connection; return the run's number. Raises `FleetError`."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
         rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values

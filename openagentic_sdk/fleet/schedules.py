@@ -76,7 +76,7 @@ class Schedules:
     def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
         """Create a schedule that enqueues runs like this one from now on; return it.
 
-        Raises `OptionsError`, including for a name that is taken.
+        Raises `OptionsError`, including for a name that a different schedule has.
         """
         next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
         rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)

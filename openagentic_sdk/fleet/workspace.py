@@ -592,7 +592,7 @@ def _remove(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Hold an exclusive lock on a file during the block. Raises `StorageError` if the run is cancelled while it waits."""
+    """Hold an exclusive lock on a file during the block. Raises `StorageError` if the run is cancelled before."""
     while (fd := _take(str(path))) < 0:
         if is_cancelled():
             raise StorageError(f"the run was cancelled while another one held {str(path)!r}")

@@ -13,7 +13,7 @@ from .frozen import frozen
 class Backoff:
     """A schedule of waits that grow by `factor` from `first_s` to `longest_s`.
 
-    Each is shortened by a random share of up to `jitter` (0 to 1).
+    Each wait is shortened by a random share of up to `jitter` (0 to 1).
     """
 
     first_s: float

@@ -94,7 +94,10 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def list_of(check: Check, each: str) -> Check:
-    """Return a check for a list, tuple or set of values that pass `check`; not a string, mapping or one-shot iterator."""
+    """Return a check for a list, tuple or set, not a string, mapping or one-shot iterator, of values that pass `check`.
+
+    `each` describes the values, in the plural.
+    """
 
     def checked(value: Any) -> str | None:
         is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)

@@ -45,7 +45,7 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def read_named(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read a file that the user named, like `read_regular`, except that it may be a pipe: wait for its other end."""
+    """Read a file that the user named, or a pipe to its end. Raises `OSError`, and `ValueError` above `max_bytes`."""
     with open(path, "rb") as file:
         return _read_at_most(file, max_bytes)
 

@@ -103,7 +103,7 @@ class _OpenRun:
     its event loop, and the place of its store.
 
     If an event loop is closed while a run's generator is unfinished (`asyncio.run` would end the generator first), the run
-    never ends, and its process would hold the session until it exits.
+    never ends, and its process would hold the session to its end.
     """
 
     writer: SessionWriter

@@ -98,7 +98,7 @@ def _is_superseded(run: Run, record: CallRecord, waiting_ids: Collection[str | N
 
 
 async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
-    """Give these calls their results: run them (again, if that is harmless), or record their known outcome."""
+    """Give these calls their results: run them (again, if that is harmless), or record an outcome, known or `unknown`."""
     again: list[ToolUse] = []
     asking_ids = {question.tool_use_id for question in run.view.open_questions()}
     for record in records:

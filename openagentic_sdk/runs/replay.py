@@ -238,7 +238,10 @@ class Replay:
             await self._run.record(self._as_now(event))
 
     async def before_step(self, run: Run) -> None:
-        """Replay the events between steps (steering, hooks' messages, compactions), and select the next answer."""
+        """Replay the events between steps (steering, hooks' messages, compactions), and select the next answer.
+
+        Raises `RunStopped` where the recorded run stopped.
+        """
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)

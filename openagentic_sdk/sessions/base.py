@@ -122,9 +122,10 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return min(owners, default=(0.0, session_id))[1]  # the oldest: copies of it contain the prompt, too
 
     def take_over(self, session_id: str) -> SessionWriter:
-        """Become the writer although the holder is alive but hangs: from now on, its appends raise `LeaseLostError`.
+        """Become the writer although the holder is alive but hangs: from now on, the holder's appends raise
+        `LeaseLostError`.
 
-        A store whose lock belongs to the operating system cannot do this and refuses like `open_writer`.
+        A store whose lock belongs to the operating system cannot do this, and raises the errors of `open_writer`.
         """
         return self.open_writer(session_id)
 

@@ -139,7 +139,7 @@ class RedisSessionStore(RedisInbox):
         raise SessionNotFoundError(session_id, self._server.where)
 
     def _adopt(self, session_id: str, db: Any) -> bool:
-        """Migrate a session of format 1, found by its keys; return False if none exists. Raises `SessionLockedError` while
+        """Migrate a session of format 1, found by its keys; return False without one. Raises `SessionLockedError` while
         a process of that version holds it.
         """
         name = self._server.old_name

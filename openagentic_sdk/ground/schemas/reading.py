@@ -199,7 +199,7 @@ class _DocumentReader:
         return node
 
     def _keywords(self, source: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-        """Yield the meaningful keywords with their values; record a problem for each invalid one."""
+        """Yield the meaningful keywords with their values; record a problem for each invalid or unknown one."""
         for keyword, value in source.items():
             wrong = _WRONG.get(keyword)
             if keyword in ("pattern", "patternProperties"):

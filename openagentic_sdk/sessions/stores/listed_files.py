@@ -131,7 +131,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
             self._index.read_all(self.kept_summary, self.iter_events, progress or self.index_progress)
 
     def _has_index(self) -> bool:
-        """Whether there is an index; the first query on a folder of many sessions creates it."""
+        """Whether an index can be used; the first query on a folder of many sessions creates it."""
         if self.read_only or self._index.exists:
             return not self.read_only
         with contextlib.suppress(OSError):

@@ -214,7 +214,7 @@ def _mark(db: Any, values: Sequence[Any]) -> None:
 
 
 def _next_events(db: Any, rows: Sequence[_StaleRow]) -> dict[int, list[Event]]:
-    """The next events of each session, at most `STEP_EVENTS`, by its key; none after a damaged one."""
+    """The next events of each session, at most `STEP_EVENTS`, by session key; none after a damaged one."""
     events_by_key: dict[int, list[Event]] = {row.key: [] for row in rows}
     columns = [[row.key for row in rows], [row.seq for row in rows], [row.last_seq for row in rows]]
     rows_by_key, damaged_keys = {row.key: row for row in rows}, set[int]()
