@@ -316,8 +316,7 @@ class LogCorruptError(SessionError):
 
     `seq` is the first record that cannot be trusted, `offset` its byte offset in the log, `kind` the kind of damage
     (`checksum`, `sequence`, `json`, `hole`, `durable-loss`). If the records show what was done to them, `change` is
-    `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`, and `detail` describes it with the events'
-    numbers.
+    `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`, and `detail` describes it with the numbers.
     """
 
     def __init__(

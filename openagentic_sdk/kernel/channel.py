@@ -41,7 +41,7 @@ class EventChannel(Generic[T]):
         await handled
 
     async def receive(self) -> T | None:
-        """Return the next event, or None once the channel is closed and empty."""
+        """Wait for the next event and return it; None once the channel is closed and empty."""
         # By asking for the next event, the receiver shows that it has finished with the last one.
         _release(self._in_hand)
         while not self._waiting:

@@ -74,7 +74,7 @@ async def supersede(run: Run) -> Sequence[Event]:
 
 
 def untouched_questions(run: Run) -> list[UserQuestion]:
-    """The questions of an earlier run that this one neither repeated nor ended, because it ended before its prompt was
+    """The questions of an earlier run that this run neither repeated nor ended, because it ended before its prompt was
     accepted. They still await their answer.
     """
     asked_here = run.questions.taken_ids | {question.question_id for question in run.questions.parked.values()}

@@ -118,7 +118,7 @@ class SearchFile:
         return None
 
     def forget(self, session_id: str) -> None:
-        """Remove a session about to be deleted from the index, or delete the index if that is not possible."""
+        """Remove from the index a session that is about to be deleted; if that is not possible, delete the index."""
         if not os.path.lexists(self._path):
             return
         try:
