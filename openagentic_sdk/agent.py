@@ -209,7 +209,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def run_sync(
         self, prompt: Prompt = None, *, deps: DepsT = _NO_DEPS, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT]:
-        """Call `run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` if called in
+        """Call `run()` in a new event loop, for synchronous code. Raises the errors of `run()`, and `EventLoopError` in
         a coroutine.
         """
         refuse_running_loop("run_sync()", "agent.run(...)")

@@ -222,7 +222,7 @@ def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
 
 
 def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
-    """Call a function of a suite and return its result. Raises `SuiteError` for anything but options."""
+    """Call a function of a suite and return its result. Raises `SuiteError` if it fails or returns anything but options."""
     try:
         options = plain_options(make())
     except OptionsError:

@@ -172,7 +172,7 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
 async def _ending(
     store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None, after_seq: int
 ) -> RunOutcome:
-    """Wait for the run's result; return the state to release the run in. The run's own events come after `after_seq`."""
+    """Wait for the run's result; return the outcome to release the run with. The run's own events come after `after_seq`."""
     if background.state == "cancelled":
         return RunOutcome("cancelled", "interrupted") if lease.is_cancelled else RunOutcome("queued")
     result = await background.wait()

@@ -153,7 +153,7 @@ def is_dead(name: str) -> bool:
 
 
 def _folder() -> Path | None:
-    """The folder in which this user's processes lock their files; None if somebody else owns it."""
+    """The folder in which this user's processes lock their files; None if it cannot be created or somebody else owns it."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"openagentic-sdk-{user}"
     try:

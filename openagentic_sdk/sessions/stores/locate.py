@@ -113,7 +113,7 @@ _OPENERS: Mapping[str, Callable[[str], SessionStore]] = {
 
 
 def _path_and_durability(url: str) -> tuple[Path, str]:
-    """The path in a `file:` or `sqlite:` name, and its setting; a Windows path like `file:C:/x` is kept whole."""
+    """The path in a `file:` or `sqlite:` name, and its durability; a Windows path like `file:C:/x` is kept whole."""
     rest = url.partition(":")[2]
     path, _, query = rest.partition("?")
     if path.startswith("//"):
