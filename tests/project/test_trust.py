@@ -13,6 +13,7 @@ from openagentic_sdk.cli.commands.trust import ask_for_trust
 from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.parts.project.settings import _GRANTS
 from openagentic_sdk.parts.project.trust import TrustStore, project_digest, requests_of, skill_trust
 from openagentic_sdk.skills.index import SkillIndex
 from tests.skills.support import ProjectTestCase
@@ -170,6 +171,27 @@ class RequestsTest(ProjectTestCase):
                 f"while skill a is used, allow: Bash(make *), Bash (any command) ({path})",
             ],
         )
+
+    def test_the_trust_question_names_every_setting_that_only_a_trusted_project_gets(self) -> None:
+        self.skill("a")
+        skills = SkillIndex(self.project).read().skills
+        settings = {
+            "allow rules": {"permissions": {"allow": ["Read"]}},
+            "additional folders": {"permissions": {"additionalDirectories": ["/tmp"]}},
+            "hooks": {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}},
+            "env": {"env": {"A": "b"}},
+            "imports from outside": {"allowOutsideImports": True},
+            "commands in text": {"enableSkillShellExecution": True},
+            "no hooks at all": {"disableAllHooks": True},
+            "its skills before the user's": {"skillPrecedence": "project"},
+            "plugins": {"enabledPlugins": {"p@m": True}},
+            "a looser permission mode": {"permissions": {"defaultMode": "acceptEdits"}},
+        }
+        self.assertEqual(settings.keys(), _GRANTS.keys())
+        for name, content in {**settings, "memory": {"claudeMdExcludes": ["/x/**"]}}.items():
+            with self.subTest(name):
+                self.write({".claude/settings.json": json.dumps(content)})
+                self.assertEqual(len(requests_of(self.project, skills)), 1)
 
     def test_a_project_that_asks_for_nothing(self) -> None:
         self.skill("a")
