@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 class CountdownTest(unittest.IsolatedAsyncioTestCase):
     async def test_it_counts_on_one_line_and_leaves_nothing_behind(self):
         out = Terminal()
-        countdown = Countdown(Screen(out, colour=False))
+        countdown = Countdown(Screen(out, colour=False, environ={"TERM": "xterm"}))
         countdown.start(3)
         await asyncio.sleep(0)
         countdown.stop()
@@ -25,9 +25,9 @@ class CountdownTest(unittest.IsolatedAsyncioTestCase):
             [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.cancelling()], []
         )
 
-    async def test_it_is_silent_off_a_terminal_and_for_short_waits(self):
-        for out, delay_s in ((io.StringIO(), 30), (Terminal(), 0.2)):
-            countdown = Countdown(Screen(out))
+    async def test_it_is_silent_for_short_waits_and_where_no_line_can_be_rewritten(self):
+        for out, delay_s, plain in ((io.StringIO(), 30, False), (Terminal(), 0.2, False), (Terminal(), 30, True)):
+            countdown = Countdown(Screen(out, plain=plain, environ={"TERM": "xterm"}))
             countdown.start(delay_s)
             await asyncio.sleep(0)
             countdown.stop()

@@ -243,7 +243,7 @@ def exit_code(result: Result | None) -> int:
 
 
 class Countdown:
-    """One line that counts down seconds and is removed at the end. Silent if the screen is not a terminal."""
+    """One line that counts down seconds and is removed at the end. Silent if the screen cannot rewrite its last line."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -251,7 +251,7 @@ class Countdown:
 
     def start(self, delay_s: float) -> None:
         """Count down from `delay_s` to 0, or until `stop`; a delay below 1 s is not shown."""
-        if self._screen.is_terminal and delay_s >= 1:
+        if self._screen.can_rewrite and delay_s >= 1:
             self._task = asyncio.create_task(self._tick(delay_s))
 
     def stop(self) -> None:
