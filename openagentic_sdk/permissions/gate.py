@@ -101,8 +101,8 @@ def _require_question(answerer: UserAnswerer) -> None:
         inspect.signature(answerer).bind(None)
     except TypeError as error:
         raise OptionsError(
-            f"PermissionGate: interactive_approver is called with the question alone ({error}): pass a function of "
-            "(tool_name, tool_input, context) as `approver`"
+            f"interactive_approver cannot be called with the question as its only argument ({error}): pass PermissionGate "
+            "a function of (tool_name, tool_input, context) as `approver`"
         ) from error
     except ValueError:  # a callable in C may not reveal its parameters
         return
@@ -532,7 +532,7 @@ class PermissionGate(WithAdvice):
         """
         layers = record.get("layers")
         if not isinstance(layers, list) or not all(isinstance(each, Mapping) for each in layers) or not layers:
-            raise OptionsError("the log does not record which policy was in force")
+            raise OptionsError("the log contains no permission policy that can be read")
         first, *inner = map(read_layer, layers)
         return cls(
             layers=(first if rules is None else under_settings(first, rules), *inner),
@@ -553,7 +553,7 @@ class PermissionGate(WithAdvice):
         try:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:
-            raise _NotJson(f"{tool}: the input is not JSON: {error}") from None
+            raise _NotJson(f"the input of {tool} cannot be written as JSON ({error})") from None
         workspace = self._workspace(context)
         if not only_reads and context.effect != "read":
             workspace.find_protected()  # before the call can change what defines them
@@ -607,7 +607,7 @@ class PermissionGate(WithAdvice):
 def permission_gate(gate: Gate) -> PermissionGate:
     """The gate of an agent as a `PermissionGate`, for its additional features. Raises `OptionsError` for another class."""
     if not isinstance(gate, PermissionGate):
-        raise OptionsError(f"this needs a PermissionGate, and the agent's gate is a {type(gate).__name__}: pass one")
+        raise OptionsError(f"permission_gate must be a PermissionGate for this, not {type(gate).__name__}")
     return gate
 
 

@@ -63,7 +63,7 @@ class InteractiveApprover:
 
 def unclear(question: UserQuestion, reply: str) -> str:
     """The message after an invalid answer."""
-    return visible(f"{reply!r:.80} is not an answer: {', '.join(answers_of(question))}")
+    return visible(f"{reply!r:.80} is not an answer; the answers are {', '.join(answers_of(question))}")
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:

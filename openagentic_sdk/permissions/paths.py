@@ -252,13 +252,13 @@ def pattern_problem(pattern: str) -> str | None:
     if not pattern.strip("/ "):
         return None if pattern == "/" else "it contains no path"
     if pattern.startswith("!"):
-        return "a pattern negated with '!' is not supported: list the files you mean"
+        return "a pattern negated with '!' is not supported; list the files you mean"
     if "\0" in pattern or "\n" in pattern:
         return "it contains a NUL or a line break"
     if ".." in pattern and ".." in re.sub(r"^(?:\./)?(?:\.\./)*(?:\.\.$)?", "", pattern).split("/"):
         return "'..' is valid only at the start of a pattern"
     if "{" in pattern:
-        return "braces are not part of gitignore patterns: write one rule for each"
+        return "braces are not part of gitignore patterns; write one rule for each alternative"
     if pattern.split("/").count("**") > MAX_DOUBLE_STARS:
         return f"it contains '**' more than {MAX_DOUBLE_STARS} times"
     try:

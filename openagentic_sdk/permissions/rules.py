@@ -106,7 +106,7 @@ def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "opti
     # A server's name limits what its wildcard covers; `*` alone would also allow tools that are added later.
     is_open = effect == "allow" and ("*" in tool or "?" in tool)
     if is_open and re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool) is None:
-        problem = "a wildcard in the name of an allowed tool is only valid after a server: mcp__server__*"
+        problem = "a wildcard in the name of an allowed tool is only valid after a server, as in mcp__server__*"
         raise PermissionRuleError(text, problem, source)
     if inner is None or inner.strip() == "*":
         return Rule(text, tool, "tool", source, root)
@@ -127,7 +127,9 @@ def parse_rules(
     rules = []
     for text in texts:
         if not isinstance(text, str | Rule):
-            raise PermissionRuleError(shown(text), "a rule must be a string", source)
+            raise PermissionRuleError(
+                shown(text), f"a rule must be a string or a Rule, not {type(text).__name__}", source
+            )
         rules.append(text if isinstance(text, Rule) else parse_rule(text, effect, source, root))
     return tuple(rules)
 
@@ -139,15 +141,15 @@ _Make = Callable[..., Rule]
 def _parse_inner(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule:
     """Parse the part in parentheses. Raises ValueError with the reason if it is invalid."""
     if not inner:
-        raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
+        raise ValueError(f"the brackets are empty; write {tool} alone to cover every use of the tool")
     rule = _parameter_rule(make, tool, inner, effect)
     if rule is not None:
         return rule
     if tool in _BY_TOOL:
         return _BY_TOOL[tool](make, inner, effect)
     if tool in READ_TOOLS:
-        raise ValueError(f"write Read({inner}): {tool} follows the rules of Read")
-    raise ValueError(f"{tool} accepts no pattern in brackets: write {tool} alone")
+        raise ValueError(f"{tool} follows the rules of Read, so write Read({inner})")
+    raise ValueError(f"{tool} accepts no pattern in brackets, so write {tool} alone")
 
 
 def _parameter_rule(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule | None:
@@ -159,12 +161,12 @@ def _parameter_rule(make: _Make, tool: str, inner: str, effect: PermissionEffect
         return None
     name, pattern = parameter[1], parameter[2].strip()
     if name == _PRIMARY.get(tool):
-        raise ValueError(f"{name} is the subject of {tool}: its rules have no parameter name before the pattern")
+        raise ValueError(f"the rules of {tool} are about its {name}, so write the pattern without the parameter's name")
     takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
     if not takes_any and name not in _PARAMETERS.get(tool, ()):
         return None
     if effect == "allow":
-        raise ValueError("a single parameter does not make a call safe: only deny and ask rules may name parameters")
+        raise ValueError("a single parameter does not make a call safe, so only deny and ask rules may name parameters")
     return make("parameter", words=(name,), pattern=pattern)
 
 
@@ -189,14 +191,14 @@ def _domain_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
         # URLs are compared in ASCII, so a rule with other letters would silently match nothing.
         host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
     if not _HOST.fullmatch(host):
-        raise ValueError(f"{host!r} is not a host: write example.com, or *.example.com for all hosts below it")
+        raise ValueError(f"{host!r} is not a host; write example.com, or *.example.com for all hosts below it")
     return make("domain", pattern=host)
 
 
 def _name_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
     names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
     if not all(names) or re.search(r"[\s()]", "".join(names)):
-        raise ValueError("a name cannot contain spaces or brackets: separate several names with commas")
+        raise ValueError("a name cannot be empty or contain spaces or brackets; separate several names with commas")
     return make("name", pattern=",".join(names))
 
 
@@ -216,7 +218,7 @@ def _command_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
     commands = read_wildcards(inner)
     if (len(commands) > 1 or commands[0].line) and effect == "allow":
         raise ValueError(
-            "an allow rule must name one simple command: each part of a command line is checked separately"
+            "an allow rule must name one simple command, because each part of a command line is checked separately"
         )
     return make("wildcard", pattern=inner)
 

@@ -122,9 +122,9 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
     parts = _words_of_commands(text)
     commands = [_command(words, is_open and number == len(parts)) for number, words in enumerate(parts, 1)]
     if not any(any(word) for one in commands for word in one.words):
-        raise ValueError("it consists of wildcards only: write Bash for every command")
+        raise ValueError("it has no words besides wildcards; write Bash alone to cover every command")
     if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
-        raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
+        raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards; use fewer")
     return tuple(commands)
 
 
@@ -146,7 +146,7 @@ def _words_of_commands(text: str) -> list[list[tuple[str, ...]]]:
             at = piece.end()
             continue
         if operator is None and not text[at].isspace():
-            raise ValueError(f"it contains {text[at]!r}: a rule consists of the plain words of a command, and *")
+            raise ValueError(f"it contains {text[at]!r}, but a rule consists of the plain words of a command, and *")
         if word is not None:
             parts[-1].append(tuple(word))
             word = None

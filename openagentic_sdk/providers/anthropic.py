@@ -247,7 +247,7 @@ class MessageReading(Reading):
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("content"), list):
-            raise unexpected("answer has no content", body)
+            raise unexpected("answer has no list of content blocks", body)
         self._start(body)
         events: list[StreamEvent] = []
         for index, block in enumerate(body["content"]):
@@ -289,10 +289,13 @@ class MessageReading(Reading):
     def _take_message(self, message: Mapping[str, Any]) -> None:
         for edit in as_mappings(as_mapping(message.get("context_management")).get("applied_edits"))[:_MAX_EDITS]:
             cleared = ", ".join(f"{key} {edit[key]}" for key in sorted(edit) if key.startswith("cleared_"))
-            self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
+            details = f" ({cleared})" if cleared else ""
+            self.notices.append(
+                f"the endpoint edited the context with {as_text(edit.get('type')) or 'an edit'}{details}"
+            )
         if dropped := len(as_list(message.get("input_transformations"))):
             self.notices.append(
-                f"the endpoint dropped or changed thinking that no longer matches ({plural(dropped, 'block')})"
+                f"the endpoint dropped or changed {plural(dropped, 'block')} of thinking that did not match the conversation"
             )
         self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
         self._model = as_text(message.get("model")) or self._model
@@ -482,7 +485,7 @@ def _block(part: ContentPart) -> dict[str, Any]:
     if part.kind == "text":
         return {"type": "text", "text": part.text}
     if part.kind == "audio":
-        raise cannot_carry(part, "the Messages API", "it does not accept audio: send a transcript")
+        raise cannot_carry(part, "the Messages API", "it does not accept audio, so send a transcript")
     source: dict[str, Any] = {"type": "url", "url": part.url}
     if part.file_id:
         source = {"type": "file", "file_id": part.file_id}
@@ -490,7 +493,7 @@ def _block(part: ContentPart) -> dict[str, Any]:
         source = {"type": "base64", "media_type": part.media_type, "data": part.data}
     if part.kind == "image":
         if part.data is not None and part.media_type not in _IMAGES:
-            raise cannot_carry(part, "the Messages API", "it accepts JPEG, PNG, GIF and WebP")
+            raise cannot_carry(part, "the Messages API", "it accepts only JPEG, PNG, GIF and WebP")
         return {"type": "image", "source": source}
     if part.data is not None and part.media_type != "application/pdf":
         source = {"type": "text", "media_type": "text/plain", "data": _document_text(part)}
@@ -499,11 +502,11 @@ def _block(part: ContentPart) -> dict[str, Any]:
 
 def _document_text(part: ContentPart) -> str:
     if not re.match(r"text/|application/(json|xml|yaml|toml)", part.media_type):
-        raise cannot_carry(part, "the Messages API", "it accepts PDF and text: extract the text")
+        raise cannot_carry(part, "the Messages API", "it accepts only PDF and text, so extract the text")
     try:
         return base64.b64decode(part.data or "", validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
-        raise cannot_carry(part, "the Messages API", "it is not UTF-8 text") from None
+        raise cannot_carry(part, "the Messages API", "its data is not UTF-8 text in base64") from None
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
@@ -582,7 +585,7 @@ def _sampling(
     settings_by_name = {"temperature": settings.temperature, "top_p": settings.top_p}
     sampling_fields = {name: value for name, value in settings_by_name.items() if value is not None}
     if sampling_fields and not family.sampling:
-        notices.append(f"{model} does not support {' or '.join(sampling_fields)}: omitted")
+        notices.append(f"omitted {' and '.join(sampling_fields)}, which {model} does not support")
         return {}
     if thinks and sampling_fields.pop("temperature", 1) != 1:
         notices.append("temperature was omitted: it cannot be combined with thinking")
@@ -600,7 +603,10 @@ def _tool_choice(
     if choice is None:
         return None
     if choice not in ("auto", "none") and (thinks or not family.forced_tool):
-        notices.append(f"{model} cannot be forced to call a tool ({choice}), so the choice is left to the model")
+        condition = " while it thinks" if family.forced_tool else ""
+        notices.append(
+            f"{model} cannot be forced to call a tool{condition} ({choice}), so the choice is left to the model"
+        )
         choice = "auto"
     kinds: dict[str, dict[str, Any]] = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
     tool_choice = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
@@ -614,7 +620,7 @@ def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily
     schema = inner.get("schema") if isinstance(inner, Mapping) else response_format.get("schema")
     if response_format.get("type") != "json_schema" or not isinstance(schema, Mapping):
         raise OptionsError(
-            f"the Messages API accepts a response_format of type json_schema, not {response_format!r:.200}"
+            f"response_format must have the type json_schema and a schema for the Messages API, not {response_format!r:.200}"
         )
     if not family.schemas:
         raise OptionsError(
@@ -651,7 +657,8 @@ def _thinking(
             if others := sorted(thinking_field.keys() - {"type", "budget_tokens"}):
                 notices.append(f"{model} does not accept {' and '.join(others)} in thinking, so it was omitted")
             return {"type": "enabled", "budget_tokens": budget}
-        notices.append(f"{model} cannot think within max_tokens={max_tokens}, so thinking was omitted")
+        limit = f" within max_tokens={max_tokens}" if family.budget_thinking else ""
+        notices.append(f"{model} cannot think{limit}, so thinking was omitted")
         return None
     if kind == "disabled" and family.always_thinks:
         notices.append(f"{model} always thinks, so thinking was not turned off")

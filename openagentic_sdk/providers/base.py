@@ -246,9 +246,9 @@ def read_tool_call(item: Any) -> ToolCall:
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
     name, arguments = data.get("name"), data.get("arguments")
     if not isinstance(name, str):
-        raise ProviderResponseError(f"a tool call needs a name, not {name!r}")
+        raise ProviderResponseError(f"the name of a tool call must be a string, not {name!r:.100}")
     if not isinstance(arguments, Mapping):
-        raise ProviderResponseError(f"the arguments of {name} must be an object, not {type(arguments).__name__}")
+        raise ProviderResponseError(f"the arguments of {name:.200} must be an object, not {type(arguments).__name__}")
     rest = (data.get(key) for key in ("raw_arguments", "extras", "caller"))
     return ToolCall(str(data.get("tool_use_id") or ""), name, arguments, *rest)
 

@@ -21,7 +21,7 @@ from ..errors import OptionsError
 from ..ground.frozen import frozen
 from ..ground.loose import as_mapping, as_text
 from ..ground.patterns import regex
-from ..ground.words import shortened
+from ..ground.words import plural, shortened
 from ..serialization import whole_letters
 from .base import Message, ToolCall, ToolSpec
 from .content import cannot_carry, read_part, read_parts
@@ -244,7 +244,9 @@ class _Repair:
         elif role == "user":
             self._take_user(message)
         elif role != "tool":  # results are written together with the call that they answer
-            raise OptionsError(f"a message's role must be system, developer, user, assistant or tool, not {role!r}")
+            raise OptionsError(
+                f"a message's role must be system, developer, user, assistant or tool, not {role!r:.100}"
+            )
 
     def _take_user(self, message: Message) -> None:
         if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
@@ -399,7 +401,9 @@ def write_tools(
         left_out = [*tools[room:], *extra_tools[most:]]
         tools, extra_tools = tools[:room], extra_tools[:most]
         listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
-        names.notices.append(f"the endpoint accepts at most {most} tools; {len(left_out)} omitted: {listed}")
+        names.notices.append(
+            f"the endpoint accepts at most {most} tools, so the request omits {plural(len(left_out), 'tool')}: {listed}"
+        )
     for tool in (*tools, *extra_tools):
         if function_of(tool).get("name"):
             definitions.append(write(tool))
@@ -407,7 +411,7 @@ def write_tools(
             definitions.append(dict(tool))
         else:
             raise OptionsError(
-                f"a tool needs a function with a name, or the type of a vendor's tool: {dict(tool)!r:.200}"
+                f"a tool needs a function with a name, or the type of a vendor's tool; this one is {dict(tool)!r:.200}"
             )
     return definitions
 

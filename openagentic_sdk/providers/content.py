@@ -91,7 +91,7 @@ def read_part(item: Any) -> ContentPart:
             return ContentPart("file", name=name, file_id=str(inner["file_id"]))
         return _from_url("file", str(inner.get("file_data") or ""), name)
     if kind not in MEDIA_KINDS:
-        raise OptionsError(f"a part of a message must be text, image, file or audio, not {kind!r}")
+        raise OptionsError(f"a part of a message must be text, image, file or audio, not {kind!r:.100}")
     name = str(item["name"]) if item.get("name") else None
     detail = as_text(item.get("detail"))
     if item.get("url"):

@@ -252,7 +252,7 @@ class EndpointProvider(ABC):
             return estimate_tokens(payload)
         count = body.get(field) if isinstance(body, Mapping) else None
         if isinstance(count, bool) or not isinstance(count, int):
-            raise unexpected(f"count of tokens has no {field}", body)
+            raise unexpected(f"count of tokens has no whole number as {field}", body)
         return TokenCount(count)
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str] | None:
@@ -297,11 +297,10 @@ class EndpointProvider(ABC):
         withheld = bool(key) and not self.is_at_home
         if self.needs_key and (withheld or not key):
             advice = f"set {self.key_variable}, or pass api_key=" if self.key_variable else "pass a token as api_key="
-            if withheld:
-                advice = (
-                    f"${self.key_variable} is sent to {' and '.join(self.hosts)} only: pass api_key= for {self.origin}"
-                )
-            raise OptionsError(f"{self.name} needs an API key: {advice} (command line: --api-key-env NAME)")
+            if self.key_variable and not self.is_at_home:
+                hosts = " and ".join(self.hosts)
+                advice = f"${self.key_variable} is sent to {hosts} only, so pass api_key= for {self.origin}"
+            raise OptionsError(f"{self.name} needs an API key: {advice} (on the command line, --api-key-env NAME)")
         return "" if withheld else key
 
     def _key_source(self, api_key: ApiKey | None) -> KeySource | None:

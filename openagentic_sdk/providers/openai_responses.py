@@ -611,7 +611,9 @@ def _input_part(part: ContentPart) -> dict[str, Any]:
 def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:
     for name, value in {"seed": settings.seed, "stop": settings.stop}.items():
         if value is not None:
-            raise OptionsError(f"the Responses API has no {name}: leave {name}={value!r} out, or use chat completions")
+            raise OptionsError(
+                f"the Responses API has no {name}: leave {name}={value!r:.100} out, or use chat completions"
+            )
     fields: dict[str, Any] = {
         "max_output_tokens": settings.max_tokens,
         "temperature": settings.temperature,

@@ -48,7 +48,7 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
     metadata: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
     agent = str(metadata.get(AGENT_KEY))
     if agents is None or agent not in agents:
-        return _refused(session_id, row.events, f"unknown agent {agent!r:.100}")
+        return _refused(session_id, row.events, f"this server has no agent {agent!r:.100}")
     try:
         options = agents.options(agent, metadata.get(WISHES_KEY), session_store=store, resume=session_id)
     except OptionsError as error:
@@ -56,7 +56,7 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
     view, _ = load_view(store, session_id, seal=Seal(options.key_file))
     request_id = next(iter(view.requests.asked), None)
     if request_id is None:
-        return _refused(session_id, row.events, "its prompt has no request id, so no server accepted it")
+        return _refused(session_id, row.events, "its prompt has no request id, so it did not come from a server")
     said_seq = view.requests[request_id].seq
     request = find_request(store.iter_events(session_id, after_seq=said_seq - 1), request_id.__eq__)
     if not all(map(view.is_ours, (event for event in view.events if event.seq == said_seq))):

@@ -368,7 +368,7 @@ class BackgroundRun:
         """
         message = read_prompt(prompt)
         if self._turns.running is None:
-            raise OptionsError(f"this run is {self.state}: it accepts no messages")
+            raise OptionsError(f"this run is {self.state}, so it accepts no messages")
         self._turns.say(message)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:

@@ -88,8 +88,8 @@ async def replay_events(
     events = [require_event(event) for event in events]
     if WorkflowProgress.of(events).is_workflow:
         raise OptionsError(
-            "a workflow does not call a model itself: `openagentic-sdk workflow replay MODULE:NAME ID`, or "
-            "Workflow.replay(), replays its body against its log; replay the session of each of its agents separately"
+            "a workflow does not call a model itself: replay its body against its log with `openagentic-sdk workflow "
+            "replay MODULE:NAME ID` or Workflow.replay(), and replay the session of each of its agents separately"
         )
     recording = Recording(events)
     if not recording.step_count():

@@ -85,12 +85,13 @@ async def start_what_if(
     With `options.resume`, continue that fork of the source; results that it has already used are not used again.
     """
     if on_new not in ("stop", "ask", "live"):
-        raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
+        raise OptionsError(f"on_new {on_new!r:.100} is unknown: use stop, ask or live")
     store = agent.store
     events = await off_loop(may_block(store), store.read_events, source_id)
     if WorkflowProgress.of(events).is_workflow and not any(kind_of(part) is WorkflowPart for part in agent.parts):
         raise OptionsError(
-            f"session {source_id!r} is a workflow, which only its code can continue: what_if(..., options=flow.to_options())"
+            f"session {source_id!r} is a workflow, which only its code can continue: call what_if(..., "
+            "options=flow.to_options())"
         )
     known_calls = RecordedCalls(events, after_seq=at_seq)
     # The tools last announced to the model of a recorded session.
@@ -251,7 +252,8 @@ class _AbsentTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         raise ToolError(
-            f"{self.name} cannot be run, since it is missing: name the agent that has it (--agent), or its server"
+            f"{self.name} cannot be run, because it is not available here: name the agent that has it (--agent), or "
+            "its server"
         )
 
 

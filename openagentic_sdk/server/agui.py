@@ -88,7 +88,7 @@ def read_run_input(data: Any) -> RunInput:
         raise OptionsError("a run's input must be one JSON object (RunAgentInput)")
     messages, resume = data.get("messages"), data.get("resume") or []
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
-        raise OptionsError("messages must be a list of messages")
+        raise OptionsError("messages must be a list of objects")
     if not isinstance(resume, list) or not all(isinstance(entry, Mapping) for entry in resume):
         raise OptionsError("resume must be a list of answers, {interruptId, status, payload}")
     last = messages[-1] if messages else {}
@@ -116,7 +116,7 @@ def _parts(content: Any) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
-        raise OptionsError("the content of the last message must be a string or a list of parts")
+        raise OptionsError("the content of the last message must be a string or a non-empty list of parts")
     parts = []
     for number, part in enumerate(content, 1):
         match part:
@@ -132,7 +132,7 @@ def _parts(content: Any) -> list[Json]:
                 parts.append({"type": _PARTS[kind], "url": value, **type_field})
             case _:
                 raise OptionsError(
-                    f"part {number} of the last message is not text, an image, audio or document with its data or url"
+                    f"part {number} of the last message must be text, or an image, audio or document with its data or url"
                 )
     return parts
 

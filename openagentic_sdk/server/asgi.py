@@ -118,7 +118,7 @@ class Application:
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
-                raise RequestRefusedError(401, "send the token of this server: Authorization: Bearer ...")
+                raise RequestRefusedError(401, "send the token of this server in the header Authorization: Bearer ...")
             call.principal = principal
             request.who, request.tenant = principal.name, principal.tenant
         endpoint = routes.get("GET" if call.method == "HEAD" else call.method)

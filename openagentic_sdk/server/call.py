@@ -49,7 +49,7 @@ def read_json(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidEventError(f"this is not JSON: {error}") from None
+        raise InvalidEventError(str(error)) from None
 
 
 class HttpCall:
@@ -81,10 +81,15 @@ class HttpCall:
             text = self.scope.get("query_string", b"").decode("ascii")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
         except ValueError:
-            raise RequestRefusedError(400, "the query cannot be read") from None
+            raise RequestRefusedError(
+                400, f"the query must be percent-encoded UTF-8 with at most {MAX_QUERY_FIELDS} parameters"
+            ) from None
         query = dict(pairs)
         if len(query) != len(pairs):
-            raise RequestRefusedError(400, "a query parameter appears twice")
+            names = [name for name, _ in pairs]
+            raise RequestRefusedError(
+                400, f"the query parameter {max(names, key=names.count)!r:.100} appears more than once"
+            )
         raw = self.scope.get("raw_path")
         path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
         pieces = path.removeprefix(b"/").split(b"/")
@@ -103,7 +108,10 @@ class HttpCall:
                 raise RequestRefusedError(400, "the path is not UTF-8") from None
             # An encoded slash, or dots, could mean another path to a proxy in front of this server.
             if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
-                raise RequestRefusedError(400, "the path contains characters that no path of this server contains")
+                raise RequestRefusedError(
+                    400,
+                    "a segment of the path is . or .., or contains a slash, a backslash or an unprintable character",
+                )
             parts.append(part)
         self.parts, self.query = tuple(parts), query
 
@@ -111,7 +119,7 @@ class HttpCall:
         """The value of a header by its lower-case name; None if missing. Raises `RequestRefusedError` if it is repeated."""
         values = headers_named(self.scope, name.encode())
         if len(values) > 1:
-            raise RequestRefusedError(400, f"the header {name} appears twice")
+            raise RequestRefusedError(400, f"the request has more than one {name} header")
         return values[0] if values else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:
@@ -126,7 +134,7 @@ class HttpCall:
         if may_be_empty and is_empty and self.header("authorization"):
             return
         if kind not in ("application/json", "application/json;charset=utf-8"):
-            raise RequestRefusedError(415, "the body must be application/json")
+            raise RequestRefusedError(415, f"the Content-Type must be application/json, not {kind!r:.100}")
         if (self.header("content-encoding") or "identity").lower() != "identity":
             raise RequestRefusedError(415, "the body must not be compressed")
 
@@ -138,7 +146,7 @@ class HttpCall:
         """
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
-            raise RequestRefusedError(400, "Content-Length is not a number")
+            raise RequestRefusedError(400, f"Content-Length must be a whole number, not {length!r:.100}")
         # Before `int`, whose time grows with the square of the number of digits.
         if length is not None and (len(length) > 15 or int(length) > self._max_body_bytes):
             raise self._too_big()
@@ -154,11 +162,11 @@ class HttpCall:
         if may_be_empty and not size:
             return {}
         if self.header("content-type") is None:
-            raise RequestRefusedError(415, "the body must be application/json")
+            raise RequestRefusedError(415, "the Content-Type must be application/json, and is missing")
         try:
             return read_json(b"".join(pieces).decode("utf-8"))
         except (InvalidEventError, UnicodeDecodeError) as error:
-            raise RequestRefusedError(400, f"the body is not JSON: {error}") from None
+            raise RequestRefusedError(400, f"the body is not usable JSON ({error})") from None
 
     async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
         """Respond with `value` as JSON; None sends no body."""

@@ -206,7 +206,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _too_slow(self) -> None:
         if self._reader.waiting:
-            self._refuse(RequestRefusedError(408, f"the head did not arrive within {HEAD_S:g} s"))
+            self._refuse(RequestRefusedError(408, f"the request's head did not arrive within {HEAD_S:g} s"))
         else:
             self.close()
 
@@ -360,7 +360,9 @@ class AsgiExchange:
             self._start = message
             return
         if message["type"] != "http.response.body" or self._start is None or self._is_answered:
-            raise RuntimeError(f"{message['type']} cannot be sent here")
+            raise RuntimeError(
+                f"{message['type']} cannot be sent now: send http.response.start, then http.response.body until the end"
+            )
         body, more = message.get("body", b""), message.get("more_body", False)
         data = b"" if self.has_begun else self._answer_head(len(body), more)
         self.has_begun = True
@@ -487,7 +489,7 @@ class WebSocket:
         elif kind == "websocket.http.response.body" and self._refusal is not None:
             await self._answer(self._refusal["status"], list(self._refusal["headers"]), message.get("body", b""))
         elif self._state == "open" or self._refusal is None:
-            raise ConnectionResetError(f"{kind} was sent after the end of the WebSocket")
+            raise ConnectionResetError(f"{kind} cannot be sent in this state of the WebSocket")
 
     async def finish(self) -> None:
         """End the WebSocket after the application has returned."""

@@ -697,7 +697,9 @@ def request_id_of(key: str | None, *parts: Any) -> str | None:
 
 def _checked_key(key: str | None) -> str:
     if key is None or not _KEY.fullmatch(key):
-        raise RequestRefusedError(400, "an Idempotency-Key must have 1 to 200 visible ASCII characters without ~")
+        raise RequestRefusedError(
+            400, "an Idempotency-Key must consist of 1 to 200 visible ASCII characters other than ~"
+        )
     return key
 
 
@@ -717,5 +719,5 @@ def _check_tenant(who: Principal, session_id: str, metadata: Mapping[str, Any]) 
 
 def _check_cursor(after_seq: int, last_seq: int) -> None:
     if after_seq > last_seq:
-        text = f"the log ends at {last_seq}, before {after_seq}: read it again from the start"
+        text = f"the log ends at event {last_seq}, before the cursor {after_seq}: read it again from the start"
         raise RequestRefusedError(409, text, "cursor_beyond_log")

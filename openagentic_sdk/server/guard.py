@@ -23,6 +23,7 @@ from pathlib import Path
 from ..errors import InvalidEventError, OptionsError, RequestRefusedError
 from ..ground.checks import shown
 from ..ground.frozen import frozen
+from ..ground.words import plural
 from ..serialization import dumps_json, loads_json
 from ..sessions.seal import read_key, sdk_home
 from .connection import AsgiScope
@@ -62,7 +63,9 @@ class Guard:
         if not (isinstance(auth, str) or callable(auth)):
             raise OptionsError(f"auth must be a token, or a function from the scope to a Principal, not {shown(auth)}")
         if isinstance(auth, str) and len(auth) < MIN_TOKEN_CHARS:
-            raise OptionsError(f"the token has {len(auth)} characters: use one of {MIN_TOKEN_CHARS} or more")
+            raise OptionsError(
+                f"the token has {plural(len(auth), 'character')}: use one with at least {MIN_TOKEN_CHARS}"
+            )
         self._auth = auth
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower() for origin in origins)
@@ -85,7 +88,9 @@ class Guard:
         hosts, origins = headers_named(scope, b"host"), headers_named(scope, b"origin")
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):
             raise RequestRefusedError(
-                403, "this server does not accept that host name: allow it with --allow-host (in code: app(hosts=...))"
+                403,
+                f"this server does not accept the Host header {', '.join(hosts)!r:.200}: allow it with "
+                "--allow-host (in code: app(hosts=...))",
             )
         if len(origins) > 1:
             raise RequestRefusedError(403, "the request has more than one Origin header")
@@ -98,7 +103,8 @@ class Guard:
         if origin is not None and origin not in own:
             raise RequestRefusedError(
                 403,
-                "pages of this origin may not send requests here: --allow-origin or app(origins=...) allows it",
+                f"pages of {origins[0]!r:.200} may not send requests here: allow it with --allow-origin "
+                "(in code: app(origins=...))",
             )
         # A browser sends no Origin with a GET caused by a link or an image, but it does send this header.
         if any(site.lower() not in ("none", "same-origin") for site in headers_named(scope, b"sec-fetch-site")):

@@ -106,13 +106,13 @@ class RequestReader:
             # RFC 9112, section 2.2, lets a server accept a bare LF; where a proxy does not, the two would see different
             # requests.
             if at == 0 or buffer[at - 1] != 13:
-                raise RequestRefusedError(400, "a line of the head does not end with CRLF")
+                raise RequestRefusedError(400, "a line of the request's head does not end with CRLF")
             at = buffer.find(b"\n", at + 1, seen)
         line_end = buffer.find(b"\r\n", 0, MAX_LINE_BYTES + 2)
         if line_end < 0 and len(buffer) > MAX_LINE_BYTES:
             raise RequestRefusedError(414, f"the request line has more than {MAX_LINE_BYTES} bytes")
         if seen > MAX_HEAD_BYTES:
-            raise RequestRefusedError(431, f"the head has more than {MAX_HEAD_BYTES} bytes")
+            raise RequestRefusedError(431, f"the request's head has more than {MAX_HEAD_BYTES} bytes")
         if end < 0:
             # Three bytes of the empty line may have arrived: the next search begins with them.
             self._searched = max(0, len(buffer) - 3)
@@ -151,17 +151,19 @@ class RequestReader:
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
         # Only the first byte of the line end after a chunk may have arrived.
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
-            raise RequestRefusedError(400, "a chunk exceeds its declared size")
+            raise RequestRefusedError(400, "a chunk does not end with CRLF after its declared size")
         end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)
         line = bytes(buffer[start : end if end >= 0 else start + MAX_CHUNK_LINE])
         if end < 0:
             if b"\n" in line or len(line) >= MAX_CHUNK_LINE:
                 raise RequestRefusedError(
-                    400, "the line before a chunk is not a size in hex; extensions are not supported"
+                    400, "the line before a chunk is not a hexadecimal size; extensions are not supported"
                 )
             return None
         if not _CHUNK_SIZE.fullmatch(line):
-            raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not supported")
+            raise RequestRefusedError(
+                400, "the line before a chunk is not a hexadecimal size; extensions are not supported"
+            )
         size = int(line, 16)
         if size == 0:
             closing = bytes(buffer[end + 2 : end + 4])
@@ -182,10 +184,10 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
     """Parse the lines of a head. Raises `RequestRefusedError`."""
     started = _REQUEST_LINE.fullmatch(lines[0])
     if started is None:
-        raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
+        raise RequestRefusedError(400, "the request line is not of the form METHOD /PATH HTTP/1.1")
     method, authority, target, minor = started[1].decode(), started[2], started[3], int(started[4])
     if authority is None and not target:
-        raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")
+        raise RequestRefusedError(400, "the request line is not of the form METHOD /PATH HTTP/1.1")
     if authority is not None and target != b"*":
         target = target or b"/"
     if target == b"*" and method != "OPTIONS":
@@ -200,7 +202,7 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         # By RFC 9112 section 3.2.2 the target takes precedence over Host; a proxy may have used the other one.
         raise RequestRefusedError(400, "the request line and the header Host name different servers")
     if expected and expected[0].lower() != b"100-continue":
-        raise RequestRefusedError(417, "Expect supports 100-continue only")
+        raise RequestRefusedError(417, "the header Expect may only contain 100-continue")
     words = [word for value in _values(headers, b"connection") for word in _words(value)]
     return RequestHead(
         method,
@@ -218,18 +220,18 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
 def _read_headers(lines: list[bytes]) -> RawHeaders:
     """Parse the headers. Raises `RequestRefusedError` if one is malformed or ambiguous."""
     if len(lines) > MAX_HEADERS:
-        raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
+        raise RequestRefusedError(431, f"the request has more than {MAX_HEADERS} headers")
     headers: RawHeaders = []
     for line in lines:
         name, colon, value = line.partition(b":")
         # The name excludes spaces: one before the colon, or at the start of a folded line, is refused (RFC 9112,
         # section 5).
         if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise RequestRefusedError(400, "a header is not NAME: VALUE on one line")
+            raise RequestRefusedError(400, "a header is not of the form NAME: VALUE on one line")
         headers.append((name.lower(), value.strip(b" \t")))
     repeated = next((name for name in _ONCE if len(_values(headers, name)) > 1), None)
     if repeated is not None:
-        raise RequestRefusedError(400, f"the header {repeated.decode()} appears twice")
+        raise RequestRefusedError(400, f"the request has more than one {repeated.decode()} header")
     return headers
 
 
@@ -253,7 +255,9 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
         return None
     # `int` would also accept a sign, underscores, whitespace and the digits of other scripts.
     if lengths and not _LENGTH.fullmatch(lengths[0]):
-        raise RequestRefusedError(400, "Content-Length is not a number")
+        raise RequestRefusedError(
+            400, f"Content-Length must be a whole number, not {lengths[0].decode('latin-1')!r:.100}"
+        )
     return int(lengths[0]) if lengths else 0
 
 
@@ -263,7 +267,7 @@ def response_head(status: int, headers: RawHeaders) -> bytes:
     for name, value in headers:
         # A value from a session or a model could otherwise add headers, or a whole response.
         if not name or any(byte in name + value for byte in b"\r\n\0"):
-            raise ValueError(f"the header {name!r} cannot be sent")
+            raise ValueError(f"the header {name!r} cannot be sent: it has no name, or contains a line end or NUL")
         lines.append(name + b": " + value)
     return b"\r\n".join([*lines, b"", b""])
 

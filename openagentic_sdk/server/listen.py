@@ -62,7 +62,7 @@ class SmallServer:
             self._listening = await loop.create_server(connect, self._host, self._port, backlog=BACKLOG)
         except OSError as error:
             raise OptionsError(
-                f"cannot listen on {self._host} port {self._port}: {error.strerror or error}; choose another port"
+                f"cannot listen on {self._host} port {self._port}: {error.strerror or error}; choose another host or port"
             ) from error
         try:
             await self._lifespan.start()

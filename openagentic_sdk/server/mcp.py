@@ -114,7 +114,7 @@ class Face:
         capabilities = meta[CLIENT_CAPABILITIES]
         inputs = params.get("inputResponses")
         if inputs is not None and not isinstance(inputs, Mapping):
-            raise RpcError(INVALID_PARAMS, "inputResponses must be an object")
+            raise RpcError(INVALID_PARAMS, f"inputResponses must be an object, not {inputs!r:.100}")
         can_repeat = can_elicit(capabilities)
         caller = Caller(client.who, _tell(meta, client.say), can_repeat=can_repeat, inputs=inputs, can_cancel=True)
         try:
@@ -127,7 +127,7 @@ class Face:
         if not isinstance(name, str) or not isinstance(arguments, Mapping | None):
             raise RpcError(INVALID_PARAMS, "a call must have a name, and arguments that are an object")
         if self._open_calls >= MAX_OPEN_CALLS:
-            raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are already open: wait for one of them")
+            raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are already open: wait until one of them ends")
         self._open_calls += 1
         try:
             return await self._tools.call(name, arguments or {}, caller)
@@ -149,7 +149,7 @@ def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise RpcError(INVALID_PARAMS, f"_meta must contain {PROTOCOL_VERSION} and {CLIENT_CAPABILITIES}")
     if version not in MODERN:
         data = {"supported": [*MODERN, *LEGACY], "requested": version[:100]}
-        raise RpcError(UNSUPPORTED_VERSION, f"version {version[:100]!r} is not supported", data)
+        raise RpcError(UNSUPPORTED_VERSION, f"protocol version {version[:100]!r} is not supported", data)
     return meta
 
 
@@ -185,7 +185,9 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
     """
     message, accepted = await call.json(), call.header("accept") or ""
     if "application/json" not in accepted or "text/event-stream" not in accepted:
-        await _refuse(call, 406, None, INVALID_REQUEST, "Accept must name application/json and text/event-stream")
+        await _refuse(
+            call, 406, None, INVALID_REQUEST, "the header Accept must name application/json and text/event-stream"
+        )
         return
     if not isinstance(message, Mapping) or not isinstance(message.get("method"), str):
         if isinstance(message, Mapping) and ("result" in message or "error" in message):

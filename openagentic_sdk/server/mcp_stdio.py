@@ -34,7 +34,7 @@ class StdioConnection:
                 self._capabilities = as_mapping(params.get("capabilities"))
             elif self._capabilities is None and method != "ping":
                 raise RpcError(
-                    INVALID_PARAMS, "identify the client: in _meta with every request, or with initialize first"
+                    INVALID_PARAMS, "identify the client in _meta with every request, or send initialize first"
                 )
         client = McpCaller(Principal(), self.peer.notify, self.peer.request, self._capabilities)
         return await self._face.answer(method, params, client)

@@ -158,7 +158,7 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
             raise OptionsError(f"{name} must be true or false, not {data[name]!r:.100}")
     instructions = data.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise OptionsError("instructions must be a string")
+        raise OptionsError(f"instructions must be a string, not {instructions!r:.100}")
     content = _RequestInput(accepts)
     if instructions:
         content.instruct(instructions, "instructions")
@@ -237,11 +237,11 @@ class _RequestInput:
         if isinstance(items, str) and items.strip():
             items = [{"role": "user", "content": items}]
         if not isinstance(items, list) or not items:
-            raise OptionsError("input must be a string or a list of items")
+            raise OptionsError("input must be a string that is not blank or a non-empty list of items")
         for item in items:
             kind = (item.get("role") or item.get("type")) if isinstance(item, Mapping) else item
             if not isinstance(kind, str) or kind not in ITEMS:
-                raise OptionsError(f"input contains {kind!r:.100}: items are {', '.join(ITEMS)}")
+                raise OptionsError(f"input contains {kind!r:.100}, but its items must be {', '.join(ITEMS)}")
             if item.get("role") and item.get("type", "message") != "message":
                 raise OptionsError(f"input contains {item['type']!r:.100} with a role, which only messages have")
             if kind == "user":
@@ -266,7 +266,7 @@ class _RequestInput:
         if isinstance(content, str):
             content = [{"type": "input_text", "text": content}]
         if not isinstance(content, list) or not content:
-            raise OptionsError("the content of a message must be a string or a list of parts")
+            raise OptionsError("the content of a message must be a string or a non-empty list of parts")
         parts = [_part(part) for part in content]
         texts = [part["text"] for part in parts if part["type"] == "text"]
         self._lines.append(dumps_json({"role": "user", "content": "\n\n".join(texts)}))
@@ -291,7 +291,7 @@ def _text_of(item: Mapping[str, Any]) -> str:
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not parts:
-        raise OptionsError("the content of a message must be a string or a list of parts")
+        raise OptionsError("the content of a message must be a string or a non-empty list of parts")
     prompt_parts = [_part(part) for part in parts]
     if any(part["type"] != "text" for part in prompt_parts):
         raise OptionsError(f"a message with the role {item.get('role')!r:.20} may contain only text")
@@ -311,7 +311,7 @@ def _part(part: Any) -> Json:
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
             return {"type": "audio", "data": data, "media_type": f"audio/{kind}"}
     raise OptionsError(
-        f"a part must be input_text, input_image, input_file or input_audio with its data: {part!r:.100}"
+        f"a part must be input_text, input_image, input_file or input_audio with its data, not {part!r:.100}"
     )
 
 
@@ -323,7 +323,7 @@ def _from_url(kind: str, url: str, name: Any) -> Json:
         return {"type": kind, "url": url, **name_field}
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not comma or encoding.rpartition(";")[2] != "base64":
-        raise OptionsError(f"the data of an input_{kind} must be a URL as in data:image/png;base64,...")
+        raise OptionsError(f"a data URL of an input_{kind} must be like data:image/png;base64,..., not {url[:40]!r}")
     return {"type": kind, "data": data, "media_type": media_type, **name_field}
 
 

@@ -75,7 +75,7 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
         answers, fields = {fields["question_id"]: fields["answer"]}, {}
     if fields or not answers:
         raise RequestRefusedError(
-            400, "an answer needs question_id and answer, or answers: a text for each question_id"
+            400, "an answer needs either question_id and answer, or answers, which maps each question_id to a text"
         )
     await office.desk.answer_all(who, session_id, answers, key=key)
     return 202, {"session_id": session_id}
@@ -200,7 +200,7 @@ async def list_sessions(call: HttpCall, office: Office) -> None:
         if parameters.keys() & {"after", "state", "archived"}:
             raise RequestRefusedError(
                 400,
-                "an offset can be combined with query and limit only: otherwise page with `after`, the `next` of a page",
+                "an offset can be combined with query and limit only; otherwise, pass the `next` of a page as `after`",
             )
         rows = await office.desk.rows(call.principal, query=query, limit=limit, offset=parameters["offset"])
         return await call.reply(200, {"sessions": [_row(row) for row in rows], "next": None})
@@ -275,7 +275,7 @@ async def show_context(call: HttpCall, office: Office) -> None:
 
     session_id, window = call.parts[2], call.query_values.get("window")
     if window == 0:
-        raise RequestRefusedError(400, "window must be the size of the model's window in tokens, at least 1")
+        raise RequestRefusedError(400, "window must be the size of the model's window in tokens, at least 1, not 0")
     await office.desk.row(call.principal, session_id)
     contents = await off_loop(True, session_window, office.desk.store, session_id, window)
     dropped = [{"seq": seq, "text": text} for seq, text in contents.dropped]
@@ -326,10 +326,12 @@ def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> di
         if word is None:
             continue
         if query_field.kind is int:
-            values[name] = read_number(word, f"{name} must be a number from 0 to {query_field.most}", query_field.most)
+            values[name] = read_number(
+                word, f"{name} must be a whole number from 0 to {query_field.most}", query_field.most
+            )
         elif query_field.kind is bool:
             if word.lower() not in ("true", "false", "1", "0"):
-                raise RequestRefusedError(400, f"{name} must be true or false")
+                raise RequestRefusedError(400, f"{name} must be true or false, not {word!r:.100}")
             values[name] = word.lower() in ("true", "1")
         elif query_field.words and word not in query_field.words:
             raise RequestRefusedError(400, f"{name} must be one of {', '.join(query_field.words)}, not {word!r:.100}")
@@ -404,7 +406,7 @@ async def sign_in(call: HttpCall, office: Office) -> None:
     target = call.query.get("to", "/")
     if not target.startswith("/") or target.startswith("//") or "\\" in target or not target.isprintable():
         raise RequestRefusedError(
-            400, "`to` must be a path on this server that begins with a single /, not {target!r:.200}"
+            400, f"`to` must be a path on this server that begins with a single /, not {target!r:.200}"
         )
     if not f"{target}/".startswith(f"{call.root}/"):
         target = call.root + target

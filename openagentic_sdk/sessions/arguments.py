@@ -72,7 +72,7 @@ def check_query(query: str, words: Collection[str]) -> None:
     """Raise `OptionsError` for a query that is too long, or has too many different words."""
     if len(query) > MAX_QUERY_CHARS or len(set(words)) > MAX_QUERY_WORDS:
         raise OptionsError(
-            f"a query has at most {MAX_QUERY_CHARS} characters and {MAX_QUERY_WORDS} different words, and this one has "
+            f"a query may have at most {MAX_QUERY_CHARS} characters and {MAX_QUERY_WORDS} different words, and this one has "
             f"{len(query)} and {len(set(words))}: search for fewer words"
         )
 

@@ -559,7 +559,9 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events unchanged; raise `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
     for expected, event in enumerate(events, start=1):
         if event.seq != expected:
-            raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: number them 1, 2, 3 ...")
+            raise InvalidEventError(
+                f"event {expected} of the session has seq {event.seq}: number the events 1, 2, 3 ..."
+            )
         yield event
 
 
@@ -567,7 +569,7 @@ def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:
     """Raise `OptionsError` for a range that the source of a copy does not have."""
     if isinstance(at_seq, bool) or not isinstance(at_seq, int) or not 0 <= at_seq <= last_seq:
         raise OptionsError(
-            f"session {source_id!r} has events 1 to {last_seq}: it cannot be copied up to {shown(at_seq)}"
+            f"session {source_id!r} cannot be copied up to event {shown(at_seq)}: give a number from 0 to {last_seq}"
         )
 
 
@@ -577,11 +579,9 @@ def check_session_id(session_id: str) -> str:
     Valid ids have 1 to 200 printable characters; a file store accepts fewer ids.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
-        raise OptionsError(
-            f"session_id: {shown(session_id)} is invalid: an id must have 1 to {MAX_ID_CHARS} characters"
-        )
+        raise OptionsError(f"session_id must be a string of 1 to {MAX_ID_CHARS} characters, not {shown(session_id)}")
     if on_one_line(session_id) != session_id:
-        raise OptionsError(f"session_id: {session_id!r} is invalid: it contains invisible characters")
+        raise OptionsError(f"session_id must not contain invisible characters, as {session_id!r} does")
     return session_id
 
 

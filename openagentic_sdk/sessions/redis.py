@@ -500,8 +500,7 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
     if not _is_ours(fields):
         raise StorageError(
             f"session {session_id!r} was written in format {version} by a newer version of this package, and this one "
-            "reads up to format"
-            f" {FORMAT}: update it",
+            f"reads up to format {FORMAT}: upgrade openagentic-sdk",
             session_id=session_id,
         )
     head = read_head(
@@ -513,7 +512,9 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
 
 
 def _lost_a_part(session_id: str) -> StorageError:
-    return StorageError("the server lost a part of the session during its creation: try again", session_id=session_id)
+    return StorageError(
+        f"the server lost a part of session {session_id!r} during its creation: try again", session_id=session_id
+    )
 
 
 def _stage_blob(name: str, digest: str, data: bytes, client: Any) -> None:

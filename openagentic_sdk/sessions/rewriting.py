@@ -34,7 +34,9 @@ class Rewriting(StoreCore):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         """Delete these blobs. A missing one is not an error. Raises `StorageError` for a store that cannot do this."""
         if digests:
-            raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
+            raise StorageError(
+                f"{type(self).__name__} cannot remove blobs of session {session_id!r}", session_id=session_id
+            )
 
     def list_outputs(self, session_id: str) -> Sequence[str]:
         """Return the names of the files beside the log in which calls stored outputs too long for an event."""

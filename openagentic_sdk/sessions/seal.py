@@ -87,7 +87,7 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
     except OSError as error:
         raise OptionsError(f"the key {path} cannot be used: {error.strerror or error}") from error
     if len(key) < MIN_KEY_BYTES:
-        raise OptionsError(f"the key {path} cannot be used: it has {len(key)} bytes and needs {MIN_KEY_BYTES} or more")
+        raise OptionsError(f"the key {path} cannot be used: it needs at least {MIN_KEY_BYTES} bytes, not {len(key)}")
     return key
 
 

@@ -78,7 +78,7 @@ def read_frontmatter(text: str) -> Frontmatter:
 
 
 def _repeated_key(key: str, line: int) -> Diagnostic:
-    return Diagnostic("repeated-key", f"{key!r} appears here a second time: the last one is used", line)
+    return Diagnostic("repeated-key", f"{key!r} appears again here: the last one is used", line)
 
 
 _HINT_KEY = "argument-hint"

@@ -342,7 +342,7 @@ def load_skill(info: SkillInfo) -> SkillDoc:
     except OSError as error:
         if error.strerror is None:
             raise  # the message is a sentence already
-        raise type(error)(f"the skill {info.name!r} cannot be read: {info.path}: {error.strerror}") from error
+        raise type(error)(f"the skill {info.name!r} cannot be read from {info.path}: {error.strerror}") from error
     return parse_skill_markdown(text, folder=_folder_of(info.path))
 
 

@@ -55,16 +55,21 @@ def check_file(path: str) -> list[Diagnostic]:
     notes = [*doc.diagnostics, *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
     name = os.path.basename(path)
     if name != "SKILL.md":
-        notes.append(Diagnostic("file-name", f"the file is named {name}: many clients only find SKILL.md"))
+        notes.append(
+            Diagnostic("file-name", f"the file is named {name}: rename it, because many clients only find SKILL.md")
+        )
     return [replace(note, line=note.line or 1, path=path) for note in notes]
 
 
 def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
     if doc.rung == "none":
-        yield Diagnostic("no-frontmatter", "most clients need frontmatter: begin with ---, name and description, ---")
+        yield Diagnostic(
+            "no-frontmatter",
+            "most clients need frontmatter: begin the file with lines for ---, name, description and ---",
+        )
         return
     if not doc.declared_name:
-        yield Diagnostic("name-missing", "the name is missing: add one that equals the folder's", is_error=True)
+        yield Diagnostic("name-missing", "the name is missing: add it, equal to the folder's name", is_error=True)
     if not doc.described:
         yield Diagnostic(
             "description-missing",

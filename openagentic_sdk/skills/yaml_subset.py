@@ -285,12 +285,12 @@ class YamlReader:
 
     def plain(self, indent: int) -> str:
         if not _PLAIN_START.match(self.text, self.pos):
-            self.fail(f"a value cannot begin with {self.peek()!r}: put it in quotes")
+            self.fail(f"a value cannot begin with {self.peek()!r}, so put it in quotes")
         parts: list[str] = []
         while True:
             parts.append(self.plain_line(_PLAIN_LINE))
             if self.peek() == ":":
-                self.fail("a colon inside a value: put it in quotes")
+                self.fail("a colon inside a value that is not in quotes")
             fold = self.fold_before_next_line(indent)
             if fold is None:
                 return "".join(parts)
@@ -348,7 +348,7 @@ class YamlReader:
     def block_scalar(self, parent: int) -> str:
         header = _BLOCK_HEADER.match(self.text, self.pos)
         if header is None:
-            self.fail("a value cannot begin with | or >: put it in quotes")
+            self.fail("a value cannot begin with | or >, so put it in quotes")
         self.pos = header.end()
         chomping, digit = header[2] or header[5], header[3] or header[4]
         least = max(parent + 1, 1)
@@ -433,7 +433,7 @@ class YamlReader:
 
     def flow_plain(self) -> str:
         if not _FLOW_PLAIN_START.match(self.text, self.pos):
-            self.fail(f"an item cannot begin with {self.peek()!r}: put it in quotes")
+            self.fail(f"an item cannot begin with {self.peek()!r}, so put it in quotes")
         parts = [self.plain_line(_FLOW_PLAIN_LINE)]
         while True:
             stop = self.end

@@ -160,7 +160,7 @@ class ReplayProvider:
         """
         step = self._step
         if step is None:
-            raise ReplayMismatchError("the loop made one more request than in the recorded session")
+            raise ReplayMismatchError("the loop made one more request than the recorded session did")
         self._step = None
         self._compare(step, model, messages, tools)
         if step.text:

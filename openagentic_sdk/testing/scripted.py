@@ -46,6 +46,7 @@ from ..errors import (
     ScriptError,
     ScriptMismatchError,
 )
+from ..ground.checks import shown
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import read_named
 from ..ground.system import reason_of
@@ -97,7 +98,7 @@ class ScriptedProvider(StreamedProvider):
         self._clock = clock or SystemClock()
         # Both are iterable, too: a text would be a script with one turn for each letter.
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):
-            raise ScriptError(f"{source}: a script must be a list of turns: write [{turns!r}]")
+            raise ScriptError(f"{source}: a script must be a list of turns, not {shown(turns)}")
         checked: list[_NumberedTurn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)
         self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))
@@ -115,7 +116,7 @@ class ScriptedProvider(StreamedProvider):
             raise ScriptError(f"the script {os.fspath(path)!r} cannot be read: {reason_of(error)}") from None
         turns = data.get("turns") if isinstance(data, dict) else data
         if not isinstance(turns, list):
-            raise ScriptError(f'the script {os.fspath(path)!r} needs {{"turns": [...]}}')
+            raise ScriptError(f'the script {os.fspath(path)!r} must contain a list of turns, or {{"turns": [...]}}')
         name = data.get("name", "scripted") if isinstance(data, dict) else "scripted"
         return cls(turns, name=str(name), source=os.fspath(path), clock=clock, resumable=resumable)
 
@@ -209,20 +210,20 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     for size in sizes if isinstance(sizes, list) else [sizes]:
         if type(size) is not int or size < 0:
             raise ScriptError(
-                f"{where}: deltas must be a number of characters per piece, or a list of such numbers, not {sizes!r}: "
+                f"{where}: deltas must be a number of characters per piece, or a list of such numbers, not {shown(sizes)}; "
                 "put the words themselves into text"
             )
     for place, call in enumerate(turn.get("tool_calls") or (), 1):
         if not isinstance(call, ToolCall):
             _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
             if not isinstance(call.get("name"), str):
-                raise ScriptError(f"{where}, call {place} needs a name")
+                raise ScriptError(f"{where}, call {place}: the call needs a name")
     return fields
 
 
 def _check_keys(table: Any, keys: frozenset[str], where: str) -> None:
     if not isinstance(table, Mapping):
-        raise ScriptError(f"{where}: {table!r} is not an object; its keys are {', '.join(sorted(keys))}")
+        raise ScriptError(f"{where}: {shown(table)} is not an object; the possible keys are {', '.join(sorted(keys))}")
     for key in sorted(set(table) - keys):
         raise ScriptError(f"{where}: unknown key {key!r}; the keys are {', '.join(sorted(keys))}")
 

@@ -180,8 +180,8 @@ class BashTool(BlockingTool):
     ) -> None:
         if max_output_bytes < 0 or timeout_s <= 0:
             raise OptionsError(
-                f"BashTool(max_output_bytes={max_output_bytes}, timeout_s={timeout_s}): "
-                "the first cannot be negative, the second must be above 0"
+                f"BashTool needs max_output_bytes of at least 0 and timeout_s above 0, but got {max_output_bytes} and "
+                f"{timeout_s}"
             )
         self._max_output_bytes = max_output_bytes
         self._timeout_s = timeout_s
@@ -468,7 +468,7 @@ def bash_path(workspace: Iterable[str] = ()) -> str:
     """The path of bash. Raises `ToolError` if none exists outside the workspace."""
     path = find_program("bash", workspace)
     if path is None:
-        raise ToolError("bash is not installed on this machine: use the file tools, or install bash")
+        raise ToolError("bash was not found outside the workspace: use the file tools, or install bash")
     return path
 
 

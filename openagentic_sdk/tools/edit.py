@@ -103,7 +103,7 @@ class EditTool(Tool):
             refuse_if_stale(path, snapshot.sha256, ctx)
             if is_binary(snapshot.data[:8_192]):
                 kind = binary_kind(snapshot.data)
-                raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {kind}, not text: it cannot be edited")
+                raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {kind}, not text, so it cannot be edited")
             text, encoding = decode(snapshot.data)
             edited, places = _apply(text, changes, shown_path(path.lexical, ctx.cwd))
             try:
@@ -111,7 +111,7 @@ class EditTool(Tool):
             except UnicodeEncodeError as error:
                 character = edited[error.start]
                 raise ValueError(
-                    f"the file is {encoding.codec} text, which cannot encode {character!a}: nothing was changed"
+                    f"the file is {encoding.codec} text, which cannot encode {character!a}, so nothing was changed"
                 ) from None
             # Before the change: a process that dies in between must leave the content that undo restores.
             keep_files(ctx, [path.real])
@@ -159,7 +159,7 @@ def _changes(input: Mapping[str, Any]) -> list[_Replacement]:
                 "`old` is empty: to add text, replace a line with that line and the new text; to create a file, use Write"
             )
         if old == new:
-            raise ValueError("`old` and `new` are the same: nothing would change")
+            raise ValueError("`old` and `new` are the same, so nothing would change")
         count = 0 if edit.get("replace_all") else edit.get("count")
         changes.append(_Replacement(old, new, count, edit.get("before") or "", edit.get("after") or ""))
     return changes
@@ -231,10 +231,10 @@ def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> li
         for label, anchor in (("before", change.before), ("after", change.after)):
             if anchor and anchor not in text:
                 raise ValueError(f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}")
-        raise ValueError(
-            f"`old` occurs in {name} (line {_line_numbers(text, starts)}), but nowhere between the anchors `before` and "
-            "`after`"
-        )
+        anchors = (("after", "before", change.before), ("before", "after", change.after))
+        required = [f"{side} the text of `{label}`" for side, label, anchor in anchors if anchor]
+        lines = f"line{'' if len(starts) == 1 else 's'} {_line_numbers(text, starts)}"
+        raise ValueError(f"`old` occurs in {name} ({lines}), but nowhere {' and '.join(required)}")
     if change.count is not None:
         return chosen_starts[: change.count or None]  # 0 means all
     if len(chosen_starts) > 1:

@@ -83,8 +83,8 @@ def tool(
         raise TypeError(f"tool() takes no argument {argument!r}{advice_on(argument, tool.__kwdefaults__ or ())}")
     if more or isinstance(function, str):
         raise OptionsError(
-            f"tool({shown(function)}, ...): a tool is made from a function, and its name and description are keyword "
-            "arguments: write @tool(name=..., description=...) above a function whose parameters have type hints"
+            f"tool() accepts only a function as a positional argument, not {shown(more[0] if more else function)}: write "
+            "@tool(name=..., description=...) above a function whose parameters have type hints"
         )
     declares = (source, control, sink) != (None, None, None) or trusted_fields != () or secret is not False
     source = "untrusted" if source is None else source
@@ -150,7 +150,8 @@ class FunctionTool(Tool, Generic[P, R]):
             # The arguments of a model are a JSON object, so each has a name.
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise OptionsError(
-                    f"tool {self.name}: parameter {parameter} cannot be passed by name: name each one, or use a list or dict"
+                    f"parameter {parameter} of tool {self.name} cannot be passed by name: name each one, or use a "
+                    "list or dict"
                 )
             if _is_context(hint) or parameter.name == "ctx":
                 self._context_name = parameter.name

@@ -53,9 +53,9 @@ class ToolLabels:
         for field, value in names:
             is_list = isinstance(value, list | tuple | set | frozenset)
             if not is_list or not all(isinstance(name, str) and name.strip() for name in value):
-                raise _refused(field, value, "a list of names")
+                raise _refused(field, value, "a list of names" if field != "secret" else "a bool or a list of readers")
         if not isinstance(self.secret, bool) and not self.secret:
-            raise _refused("secret", self.secret, "False, True or the names of readers")
+            raise _refused("secret", self.secret, "a bool or a list of readers")
         if not isinstance(self.sink, bool | None):
             raise _refused("sink", self.sink, "True, False or None")
         if not isinstance(self.described_by, str | None):
@@ -66,7 +66,8 @@ class ToolLabels:
         for name in self.control or ():
             if name not in names:
                 raise OptionsError(
-                    f"labels: tool {tool} has no argument {name!r} for control: {existing('arguments', names)}"
+                    f"the label control of tool {tool} names {name!r}, which is not one of its arguments: "
+                    f"{existing('arguments', names)}"
                 )
 
 

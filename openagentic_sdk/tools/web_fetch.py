@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
 from ..ground.text import Redact
+from ..ground.words import plural
 from ..kernel.tool import Secrets, ToolContext
 from .labels import ToolLabels
 from .schema import integer, object_schema, string
@@ -108,7 +109,7 @@ class WebFetchTool(FetchingTool):
                 return _described(url, answer, text, redirect_url=target.url)
             url = target
         raise ToolError(
-            f"{input['url']} redirects more than {self._max_redirects} times: fetch {url.url} if that is right"
+            f"{input['url']} redirects more than {plural(self._max_redirects, 'time')}: fetch {url.url} if that is right"
         )
 
     def _parse(self, url: str) -> WebUrl:

@@ -97,7 +97,7 @@ class WriteTool(Tool):
             data = content.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ToolError(
-                f"content cannot be written as UTF-8: a lone surrogate at character {error.start}"
+                f"content cannot be written as UTF-8: remove the lone surrogate at character {error.start}"
             ) from None
         if len(data) > self._max_bytes:
             raise ToolError(

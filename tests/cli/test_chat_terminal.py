@@ -124,7 +124,7 @@ class Typed(unittest.TestCase):
         self.assertIn("✓ Edit app.py", seen)
         self.type("why this?")
         self.keys("Enter")
-        self.until("'why this?' is not an answer: yes, no")
+        self.until("'why this?' is not an answer; the answers are yes, no")
         self.assertNotIn("● Bash", self.screen())
         self.keys("Escape")
         self.until_gone("why this?")

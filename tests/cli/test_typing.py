@@ -229,7 +229,9 @@ class Boxes(unittest.TestCase):
         for letter in "why?":
             box.press(Key("text", letter))
         box.press(Key("enter"))
-        self.assertIn("'why?' is not an answer: yes, no, always", box.rows(60, lambda text, style: text)[0])
+        self.assertIn(
+            "'why?' is not an answer; the answers are yes, no, always", box.rows(60, lambda text, style: text)[0]
+        )
 
     def test_pasted_text_never_answers_a_permission_question(self) -> None:
         box = box_for(self.permission())

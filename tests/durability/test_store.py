@@ -90,7 +90,7 @@ class FilesTest(SceneTest):
             try:
                 session_id = store.create_session(session_id="a" * 100)
             except OptionsError as error:
-                self.assertIn("choose a shorter folder", str(error))
+                self.assertIn("choose a folder with a shorter path", str(error))
                 self.assertFalse((place / ("y" * length)).exists())
                 continue
             fits.append(length)

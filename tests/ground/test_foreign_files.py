@@ -115,7 +115,7 @@ class ForeignFiles(unittest.TestCase):
         odd.write_bytes(b"\n" * 1_000_001)
         with self.assertRaisesRegex(StorageError, "transcript .* cannot be read: it has more than 1,000,000 lines"):
             read_claude_transcript(odd)
-        with self.assertRaisesRegex(OptionsError, "is not a supported recording: it is larger than"):
+        with self.assertRaisesRegex(OptionsError, "is not a supported recording .it is larger than"):
             list(read_recording(big))
         with self.assertRaisesRegex(StorageError, "cannot be read as an archive: it is not a regular file"):
             check_archive("/dev/zero")

@@ -267,7 +267,9 @@ class DeclarationsTest(unittest.TestCase):
                 tool(**{field: value})(lambda: None)
 
     def test_a_control_argument_that_the_tool_does_not_have_is_refused(self) -> None:
-        with self.assertRaisesRegex(OptionsError, "no argument 'recipent' for control: the arguments are to, amount"):
+        with self.assertRaisesRegex(
+            OptionsError, "'recipent', which is not one of its arguments: the arguments are to, amount"
+        ):
 
             @tool(control=("recipent",))
             async def pay(to: str, amount: float) -> str:

@@ -54,7 +54,7 @@ class Callbacks(unittest.IsolatedAsyncioTestCase):
 
     def test_a_function_that_takes_a_call_is_pointed_to_approver(self):
         with self.assertRaisesRegex(
-            OptionsError, "called with the question alone .*: pass a function of .* as `approver`"
+            OptionsError, "its only argument .*: pass PermissionGate a function of .* as `approver`"
         ):
             PermissionGate(interactive_approver=lambda tool_name, tool_input, context: True)
 
@@ -456,7 +456,7 @@ class People(WorkspaceTestCase):
             result = self.approve(gate, *call)
             self.assertEqual((result.allowed, result.category), (False, "input"))
             self.assertEqual((gate.verdict(*call).outcome, gate.trial(*call)), ("deny", None))
-            with self.assertRaisesRegex(OptionsError, "Tool: the input is not JSON"):
+            with self.assertRaisesRegex(OptionsError, "the input of Tool cannot be written as JSON"):
                 gate.subject(*call)
 
     def test_changes_of_a_call_on_a_copy_are_kept_only_after_a_plain_approval(self) -> None:

@@ -135,7 +135,9 @@ class Chain(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "not a container or instance with a role"):
             await self.chain(self.instance).credentials()
         for address in ("http://10.0.0.5/keys", "http://evil.example/", "ftp://localhost/", "http://[::1"):
-            with self.assertRaisesRegex(OptionsError, "over plain HTTP, credentials are fetched only from"):
+            with self.assertRaisesRegex(
+                OptionsError, "must be an https:// URL, or an http:// URL whose host is localhost"
+            ):
                 await self.chain({"AWS_CONTAINER_CREDENTIALS_FULL_URI": address}).credentials()
         self.token.write_text("two\nlines")
         for part in (self.identity, self.container):

@@ -385,7 +385,9 @@ class Refusals(unittest.TestCase):
         tools = [entry(f"t{number}") for number in range(130)]
         payload, names = request(tools, OPENAI)
         self.assertEqual(len(payload["tools"]), 128)
-        self.assertEqual(names.notices, ["the endpoint accepts at most 128 tools; 2 omitted: t128, t129"])
+        self.assertEqual(
+            names.notices, ["the endpoint accepts at most 128 tools, so the request omits 2 tools: t128, t129"]
+        )
         own = [{"type": "web_search", "name": f"own{number}"} for number in range(130)]
         written = write_tools(tools[:5], own, dict, names)
         self.assertEqual([each["name"] for each in written], [f"own{number}" for number in range(128)])

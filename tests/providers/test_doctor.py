@@ -157,7 +157,10 @@ class Doctor(unittest.TestCase):
                 ({**aws, "AWS_BEARER_TOKEN_BEDROCK": "b"}, "credentials from $AWS_BEARER_TOKEN_BEDROCK"),
                 ({**aws, **role}, f"credentials from the role arn:role/r for the token in {token}"),
                 ({**aws, **container}, "the container, at http://169.254.170.2/v2/creds"),
-                ({**aws, "AWS_EC2_METADATA_DISABLED": "true"}, "bedrock: no AWS credentials: set AWS_ACCESS_KEY_ID"),
+                (
+                    {**aws, "AWS_EC2_METADATA_DISABLED": "true"},
+                    "bedrock: no AWS credentials, and AWS_EC2_METADATA_DISABLED",
+                ),
                 (aws, "the instance's role, if this is an instance that has one"),
                 (place, "vertex: region '' is not a Google Cloud region"),
                 (

@@ -281,7 +281,7 @@ class Typed(unittest.TestCase):
             self.assertEqual((result.allowed, len(shown)), (allowed, times), lines)
         result, shown = self.approve("why?", "no because it is mine")
         self.assertIn("it is mine", result.reason)
-        self.assertIn("'why?' is not an answer: yes, no", shown[1])
+        self.assertIn("'why?' is not an answer; the answers are yes, no", shown[1])
 
 
 class PipedAnswers(unittest.TestCase):

@@ -328,7 +328,7 @@ class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
             ask(two, "GET", f"{response}?stream=true", headers=SSE),
             socket_events(two, session_id, 0, "left"),
         )
-        self.assertIn("unknown agent 'tea'", socket[-1]["message"])
+        self.assertIn("this server has no agent 'tea'", socket[-1]["message"])
         self.assertIn(b"event: left", sse.body)
         self.assertEqual(sse.messages()[-1], {"message": socket[-1]["message"]})
         last = streamed.messages()[-1]

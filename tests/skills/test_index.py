@@ -147,7 +147,9 @@ class LeftOutTest(ProjectTestCase):
         user = os.geteuid()
         os.seteuid(65534 if user == 0 else user)
         try:
-            with self.assertRaisesRegex(PermissionError, f"^the skill 'a' cannot be read: {file}: Permission denied$"):
+            with self.assertRaisesRegex(
+                PermissionError, f"^the skill 'a' cannot be read from {file}: Permission denied$"
+            ):
                 load_skill(skill)
         finally:
             os.seteuid(user)

@@ -305,7 +305,7 @@ class PromiseTest(RedisTest):
                     store.create_session()
                 else:
                     with self.assertRaisesRegex(
-                        StorageError, f"durability '{wanted}' was requested.*appendfsync always"
+                        StorageError, f"durability '{wanted}' was requested.*appendfsync to always"
                     ):
                         store.create_session()
                 store.close()

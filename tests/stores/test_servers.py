@@ -130,7 +130,7 @@ class AddressTest(unittest.TestCase):
             deep = "/".join(["d" * 200] * 19 + ["e" * 240])
             for name in ("n" * 300, deep):
                 for address in (f"file:{place}/{name}", f"sqlite:{place}/{name}.db"):
-                    remedy = "choose a shorter (path|folder)|must be a path of at most [0-9]+ bytes"
+                    remedy = "choose a (folder with a )?shorter path|must be a path of at most [0-9]+ bytes"
                     with self.assertRaisesRegex((StorageError, OptionsError), remedy):
                         open_store(address).create_session()
 

@@ -72,7 +72,7 @@ class UnreadableStoreTest(unittest.TestCase):
         os.seteuid(65534 if user == 0 else user)
         try:
             for act in (self.store.session_exists, self.store.session_dir, self.store.read_events):
-                with self.assertRaisesRegex(StorageError, "'a' cannot be found: Permission denied") as caught:
+                with self.assertRaisesRegex(StorageError, "'a' cannot be looked up: Permission denied") as caught:
                     act("a")
                 self.assertEqual(caught.exception.session_id, "a")
             with self.assertRaises(StorageError):

@@ -63,12 +63,12 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
         for turn, sentence in (
             ({"tool_calls": [{"name": "echo", "args": {}}]}, "turn 1, call 1: unknown key 'args'"),
             ({"tool_calls": ["echo"]}, "turn 1, call 1: 'echo' is not an object"),
-            ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1 needs a name"),
+            ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1: the call needs a name"),
             ({"error": {"code": 500}}, "turn 1, error: unknown key 'code'"),
             ({"expect": {"contain": "x"}}, "turn 1, expect: unknown key 'contain'"),
             (
                 {"deltas": ["Good ", "day."]},
-                "turn 1: deltas must be a number of characters .* not .'Good ', 'day.'.: put the words",
+                "turn 1: deltas must be a number of characters .* not .'Good ', 'day.'.; put the words",
             ),
             ({"text": "Good day.", "deltas": "Good day."}, "turn 1: deltas must be a number of characters"),
             ({"text": "Good day.", "deltas": [3, -1]}, "turn 1: deltas must be a number of characters"),
@@ -78,7 +78,7 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
 
     def test_one_turn_outside_a_list_is_refused(self):
         for turns in ("Hello.", {"text": "Hello."}):
-            with self.assertRaisesRegex(ScriptError, "a script must be a list of turns: write \\["):
+            with self.assertRaisesRegex(ScriptError, "a script must be a list of turns, not "):
                 ScriptedProvider(turns)
 
     async def test_a_script_without_turns_left_is_an_error(self):

@@ -458,7 +458,7 @@ class Undetermined(WorkspaceTestCase):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         self.probe_with(fail)
-        self.assertIn("Too many open files), and nothing runs without that", self.refused())
+        self.assertIn("Too many open files), and nothing runs until they can:", self.refused())
 
     def test_a_probe_that_the_kernel_refuses_is_an_answer(self) -> None:
         self.probe_with(lambda: "unshare: Operation not permitted")

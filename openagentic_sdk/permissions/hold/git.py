@@ -90,7 +90,7 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
 def index_names(data: bytes) -> Iterator[str]:
     """Yield the paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for any other, or a cut one."""
     if data[:4] != b"DIRC" or data[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
-        raise ValueError("the index has another format version")
+        raise ValueError("the file is not a git index of version 2 or 3")
     at = 12
     for _ in range(int.from_bytes(data[8:12], "big")):
         if at + 62 > len(data):

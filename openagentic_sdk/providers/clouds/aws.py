@@ -95,7 +95,9 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
-            raise OptionsError(f"{path} cannot be read as AWS profiles ({type(error).__name__}): correct it") from None
+            raise OptionsError(
+                f"{path} cannot be read as AWS profiles ({type(error).__name__}): correct the file or its permissions"
+            ) from None
         if parser.has_section(section):
             settings.update(parser.items(section))
     return settings

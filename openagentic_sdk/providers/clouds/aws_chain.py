@@ -101,7 +101,10 @@ class CredentialChain:
         if address := self._container_address(environ):
             return f"the container, at {shown_url(address)}"
         if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-            raise OptionsError("no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
+            raise OptionsError(
+                "no AWS credentials, and AWS_EC2_METADATA_DISABLED forbids a request to the instance: set AWS_ACCESS_KEY_ID "
+                "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            )
         return "the instance's role, if this is an instance that has one"
 
     def _left_s(self) -> float:
@@ -176,8 +179,8 @@ class CredentialChain:
             is_own = False
         if not is_own:
             raise OptionsError(
-                f"AWS_CONTAINER_CREDENTIALS_FULL_URI is {shown_url(address)!r}: over plain HTTP, credentials are fetched "
-                f"only from localhost and {', '.join(sorted(_CONTAINER_HOSTS))}"
+                f"AWS_CONTAINER_CREDENTIALS_FULL_URI must be an https:// URL, or an http:// URL whose host is localhost, "
+                f"a loopback address, {' or '.join(sorted(_CONTAINER_HOSTS))}, not {shown_url(address)!r}"
             )
         return address
 
@@ -197,7 +200,7 @@ class CredentialChain:
         place = f"{base}/latest/meta-data/iam/security-credentials/"
         role = (await self._fetch(place, token_headers, self._near)).strip().partition("\n")[0]
         if not re.fullmatch(r"[\w+=,.@-]{1,128}", role):
-            raise ProviderResponseError(f"{shown_url(place)} names no role: assign one to the instance")
+            raise ProviderResponseError(f"{shown_url(place)} names no valid role: assign one to the instance")
         return _temporary(_json_object(await self._fetch(place + role, token_headers, self._near), place), place)
 
     async def _fetch(
@@ -223,7 +226,9 @@ class CredentialChain:
         if answer.status != 200:
             code = re.search(r"<Code>([^<]{1,100})</Code>|\"[cC]ode\"\s*:\s*\"([^\"]{1,100})\"", page)
             code_text = f" ({code[1] or code[2]})" if code else ""
-            raise ProviderResponseError(f"{shown_url(url)} answered {answer.status}{code_text} instead of credentials")
+            raise ProviderResponseError(
+                f"{shown_url(url)} answered {answer.status}{code_text} to a request for AWS credentials"
+            )
         return page
 
 
@@ -236,7 +241,7 @@ def _temporary(answer: Mapping[str, object], where: str) -> AwsCredentials:
     except ValueError:
         expires_at = None
     if not (isinstance(access, str) and access and isinstance(secret, str) and secret) or (ends and expires_at is None):
-        raise ProviderResponseError(f"the answer from {shown_url(where)} has incomplete AWS credentials")
+        raise ProviderResponseError(f"the answer from {shown_url(where)} has incomplete or invalid AWS credentials")
     return replace(AwsCredentials(access, secret, as_text(token) or None), expires_at=expires_at)
 
 
@@ -255,7 +260,7 @@ def _read_token(path: str, variable: str) -> str:
         raise OptionsError(f"{variable} names {path}, which cannot be read ({type(error).__name__})") from None
     # A line break would end the header in which the token is sent.
     if not token or any(char < "!" for char in token.replace(" ", "")):
-        raise OptionsError(f"{variable} names {path}, which contains no token")
+        raise OptionsError(f"{variable} names {path}, which contains no token, or one with control characters")
     return token
 
 

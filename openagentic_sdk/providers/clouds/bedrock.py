@@ -77,7 +77,7 @@ class BedrockEndpoint(EndpointProvider):
         region_name = region or read_region(profile)
         if not region_name or not _REGION.fullmatch(region_name):
             raise OptionsError(
-                f"region {region_name!r} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
+                f"region {region_name!r:.100} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
             )
         # Anyone can have a host below amazonaws.com, so the environment's key is sent to Bedrock's hosts only.
         self.hosts = (f"bedrock-runtime.{region_name}.amazonaws.com", f"bedrock.{region_name}.amazonaws.com")

@@ -140,7 +140,7 @@ class ConverseReading(Reading):
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         content = as_mapping(as_mapping(body.get("output")).get("message")).get("content")
         if not isinstance(content, list) or not body.get("stopReason"):
-            raise unexpected("answer has no message with a stopReason", body)
+            raise unexpected("answer lacks the content of a message or a stopReason", body)
         events: list[StreamEvent] = []
         for place, block in enumerate(as_mappings(content)):
             self._blocks[place] = dict(block)
@@ -293,9 +293,11 @@ def _block(part: ContentPart, number: int) -> dict[str, Any]:
     source: dict[str, Any] | None = {"bytes": part.data} if part.data is not None else None
     if part.url and part.url.startswith("s3://"):
         source = {"s3Location": {"uri": part.url}}
-    kind = {"image": _IMAGES, "file": _DOCUMENTS}.get(part.kind, {}).get(part.media_type.partition(";")[0])
+    formats = {"image": _IMAGES, "file": _DOCUMENTS}.get(part.kind, {})
+    kind = formats.get(part.media_type.partition(";")[0])
     if source is None or kind is None:
-        raise cannot_carry(part, "Bedrock's Converse API", "give its data as one of the accepted media types")
+        advice = f"give its data as {', '.join(formats.values())}" if formats else "send a transcript"
+        raise cannot_carry(part, "Bedrock's Converse API", advice)
     if part.kind == "image":
         return {"image": {"format": kind, "source": source}}
     # The API allows letters, digits, white space, hyphens and brackets in a document's name, which must be unique.
@@ -324,7 +326,7 @@ def _refuse_settings(settings: RequestSettings) -> None:
     for name in ("seed", "response_format", "reasoning_effort", "parallel_tool_calls"):
         if (value := getattr(settings, name)) is not None:
             raise OptionsError(
-                f"Bedrock's Converse API has no {name}: leave {name}={value!r} out, or give the model's own field as "
+                f"Bedrock's Converse API has no {name}: leave {name}={value!r:.100} out, or give the model's own field as "
                 'extra_body={"additionalModelRequestFields": {...}}'
             )
 

@@ -140,4 +140,4 @@ def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SS
     try:
         return SSEEvent(base64.b64decode(data["bytes"], validate=True).decode())
     except (KeyError, TypeError, ValueError, binascii.Error):
-        raise ProviderResponseError(f"the endpoint sent a chunk without its bytes: {payload[:200]!r}") from None
+        raise ProviderResponseError(f"the endpoint sent a chunk without bytes in base64: {payload[:200]!r}") from None

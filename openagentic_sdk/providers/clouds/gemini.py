@@ -120,7 +120,8 @@ class GeminiProvider(EndpointProvider):
         effort, response_format = self.settings.reasoning_effort, self.settings.response_format
         if response_format is not None and response_format.get("type") not in ("json_schema", "json_object"):
             raise OptionsError(
-                f"Gemini accepts response_format json_schema or json_object, not {response_format.get('type')!r}"
+                "the type of response_format must be json_schema or json_object for Gemini, not "
+                f"{response_format.get('type')!r:.100}"
             )
         thinking = None if effort is None else _thinking(effort, model)
         generation: dict[str, Any] = {
@@ -166,8 +167,8 @@ class GeminiReading(Reading):
         if response_id := as_text(chunk.get("responseId")):
             if self._response_id not in (None, response_id):
                 raise GarbledResponseError(
-                    f"the endpoint mixed two answers in one stream ({self._response_id} and {response_id}): the answer "
-                    "was discarded"
+                    f"the endpoint mixed two answers in one stream ({self._response_id!r:.100} and {response_id!r:.100}): "
+                    "the answer was discarded"
                 )
             self._response_id = response_id
         usage = chunk.get("usageMetadata")
@@ -404,7 +405,7 @@ def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
 def _thinking(effort: str, model: str) -> dict[str, Any]:
     if _OLD_MODEL.search(model):
         if effort not in _BUDGETS:
-            raise OptionsError(f"reasoning_effort {effort!r} is not one of {', '.join(_BUDGETS)}")
+            raise OptionsError(f"{model} accepts reasoning_effort {', '.join(_BUDGETS)}, not {effort!r}")
         return {"thinkingBudget": _BUDGETS[effort]}
     if effort not in _LEVELS:
         raise OptionsError(f"{model} accepts reasoning_effort {', '.join(_LEVELS)}, not {effort!r}")

@@ -72,8 +72,9 @@ def _require_bounded(parameters: Mapping[str, Any]) -> None:
     if is_bounded(parameters, max_values=MAX_VALUES, max_levels=MAX_NESTING):
         return
     names = shortened(", ".join(map(str, islice(as_mapping(parameters.get("properties")), 5))), 200)
+    shown_names = f" (properties {names})" if names else ""
     raise OptionsError(
-        f"the parameters of a tool (properties {names}) contain more than {MAX_VALUES:,} values or are nested deeper than "
+        f"the parameters of a tool{shown_names} contain more than {MAX_VALUES:,} values or are nested deeper than "
         f"{MAX_NESTING} levels: simplify the schema, or leave the tool out"
     )
 

@@ -207,7 +207,7 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
         line.drop(sock)
     if waiting:
         raise TimeoutError(f"no address of {host} responded in time")
-    raise failure or OSError("the name has no address")
+    raise failure or OSError(f"the name {host} has no address")
 
 
 def in_turn(addresses: list[Address]) -> list[Address]:
@@ -266,7 +266,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
             if response.status == 407:
                 advice = f"it requires a user and a password: put them into {variable} (http://user:password@host:port)"
             raise ProviderConnectionError(
-                f"{proxy_text} answered {response.status} to a tunnel to {goal}: {advice}",
+                f"{proxy_text} answered {response.status} to the request for a tunnel to {goal}: {advice}",
                 # A proxy that refuses by policy (403) or lacks a password (407) does so again.
                 retryable=response.status >= 500,
                 was_sent=False,
@@ -279,7 +279,9 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
 def _read_proxy(proxy: str) -> SplitResult:
     parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if parts.scheme != "http" or not parts.hostname:
-        raise OptionsError(f"the proxy {shown_url(proxy)!r} cannot be used: only http:// proxies are supported")
+        raise OptionsError(
+            f"the proxy {shown_url(proxy)!r} cannot be used: set HTTP_PROXY or HTTPS_PROXY to http://HOST:PORT"
+        )
     return parts
 
 

@@ -395,7 +395,7 @@ def read_url(url: str) -> SplitResult:
     safe_url = shown_url(url)
     # `urlsplit` silently removes tabs and line ends, so the URL that is shown would differ from the one that is requested.
     if not url.isascii() or any(char <= " " or char in "\\\x7f" for char in url):
-        raise OptionsError(f"the URL {safe_url!r} contains characters that a URL must not contain")
+        raise OptionsError(f"{safe_url!r} contains characters that a URL must not contain: percent-encode them")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
@@ -403,7 +403,7 @@ def read_url(url: str) -> SplitResult:
         usable = False
     if not usable:
         raise OptionsError(
-            f"{safe_url!r} is not an http:// or https:// URL with a host, and, if it has a port, one from 1 to 65535"
+            f"{safe_url!r} must be an http:// or https:// URL with a valid host, and a port from 1 to 65535 if it has one"
         )
     if "@" in parts.netloc:
         raise OptionsError(f"{safe_url!r} contains a user: pass credentials as api_key or headers")
@@ -420,10 +420,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
     # http.client would refuse them too, but its message contains the value, which may be a key.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
-            raise OptionsError(f"{name!r} is not a valid header name")
+            raise OptionsError(f"{name!r} is not a valid header name: use letters, digits and hyphens")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
             raise OptionsError(
-                f"the value of the header {name} contains control characters or characters outside ASCII"
+                f"the value of the header {name} contains control characters or characters outside ASCII: remove them"
             )
 
 
@@ -446,8 +446,8 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
         return new
     target = shortened(shown_url(new), _MAX_SHOWN_CHARS)
     raise ProviderResponseError(
-        f"{shown_url(url)} redirects to {target} ({answer.status}), which is not followed with a key: set base_url to the "
-        "target if you trust it"
+        f"{shown_url(url)} redirects to {target} ({answer.status}), which is not followed: set base_url to the target if "
+        "you trust it"
     )
 
 
@@ -494,7 +494,8 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
 
 def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, TimeoutError):
-        return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
+        doing = "cannot be reached in time" if phase == "connect" else "did not respond in time"
+        return ProviderTimeoutError(f"{origin} {doing}", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
         cert_file = os.environ.get("SSL_CERT_FILE")
         if cert_file and not os.path.isfile(cert_file):

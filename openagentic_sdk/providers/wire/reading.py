@@ -149,7 +149,9 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise GarbledResponseError(f"the endpoint's answer does not follow its protocol ({error})") from error
+        raise GarbledResponseError(
+            f"the endpoint's answer does not follow its protocol ({type(error).__name__}: {error!s:.200})"
+        ) from error
 
 
 def raise_error_in(data: Any) -> None:

@@ -56,7 +56,7 @@ def unstreamed(provider: Provider) -> Provider:
     if isinstance(provider, HostedProvider):
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):
-        raise OptionsError(f"stream=False: the provider {provider.name} has no complete(), only stream()")
+        raise OptionsError(f"stream=False needs a provider with complete(), and {provider.name!r} has only stream()")
     return _WholeAnswers(provider)
 
 

@@ -156,7 +156,9 @@ class EditorAgent:
         }
 
     async def _authenticate(self, params: Mapping[str, Any]) -> Json:
-        raise OptionsError(f"there is no sign-in method {params.get('methodId')!r:.100}: set keys in the environment")
+        raise OptionsError(
+            f"this agent has no sign-in method {params.get('methodId')!r:.100}: set API keys in the environment"
+        )
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -320,7 +322,8 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is being opened: wait for the answer")
         if session_id not in self._sessions:
             raise RpcError(
-                NOT_FOUND, f"session {session_id!r:.100} is not open here: open it with session/new, load or resume"
+                NOT_FOUND,
+                f"session {session_id!r:.100} is not open here: open it with session/new, session/load or session/resume",
             )
         return self._sessions[session_id]
 
@@ -354,7 +357,7 @@ def _servers(raw_servers: Any) -> dict[str, Any]:
     the consent to start them. Calls of their tools need permission like any other call.
     """
     if not isinstance(raw_servers, list):
-        raise OptionsError("mcpServers must be a list of servers")
+        raise OptionsError(f"mcpServers must be a list of servers, not {type(raw_servers).__name__}")
     servers: dict[str, Any] = {}
     for number, server in enumerate(raw_servers, 1):
         match server:
@@ -363,7 +366,9 @@ def _servers(raw_servers: Any) -> dict[str, Any]:
             case {"name": str(name), "type": "http" | "sse" as kind, "url": str(url)}:
                 entry = {"type": kind, "url": url, "headers": _pairs(server.get("headers"))}
             case _:
-                raise OptionsError(f"MCP server {number} needs a name, and a command or a type (http, sse) and a url")
+                raise OptionsError(
+                    f"MCP server {number} needs a name, and either a command, or a url and the type http or sse"
+                )
         # The name, reduced to the characters allowed in tool names, with a number if it is taken.
         base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:36].strip("_-") or "server"
         names = chain([base], (f"{base}-{number}" for number in count(2)))

@@ -49,16 +49,16 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
                 answer = await read_buffer(path)
         except TimeoutError:
             return _refused(
-                path, f"may hold unsaved changes: the person's editor did not return it within {wait_s:g} s"
+                path, f"may hold unsaved changes, because the person's editor did not return it within {wait_s:g} s"
             )
         except RpcError as error:
             if saved is None:  # missing both on disk and in the editor: a new file
                 return None
             reason = on_one_line(str(error), 200)
-            return _refused(path, f"may hold unsaved changes: the person's editor did not return it ({reason})")
+            return _refused(path, f"may hold unsaved changes, because the person's editor did not return it ({reason})")
         text = answer.get("content") if isinstance(answer, dict) else None
         if not isinstance(text, str):
-            return _refused(path, "may hold unsaved changes: the person's editor returned no text for it")
+            return _refused(path, "may hold unsaved changes, because the person's editor returned no text for it")
         # Line ends and byte order marks are the editor's choice when it saves.
         plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved or "")]
         return None if plain[0] == plain[1] else _refused(path, "is open in the person's editor with unsaved changes")

@@ -23,7 +23,7 @@ _TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
 def read_blocks(blocks: Any) -> Said:
     """Parse a prompt. Raises an `OptionsError` that names the invalid block, or one for an empty prompt."""
     if not isinstance(blocks, Sequence) or isinstance(blocks, str):
-        raise OptionsError("a prompt must be a list of content blocks")
+        raise OptionsError(f"a prompt must be a list of content blocks, not {blocks!r:.100}")
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
     if not any(part.get("type") != "text" or str(part["text"]).strip() for part in parts):
         raise OptionsError("the prompt is empty: describe the task")
@@ -58,8 +58,8 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
                 "name": on_one_line(posixpath.basename(unquote(uri)), 200),
                 **type_field,
             }
-    block_type = block.get("type") if isinstance(block, Mapping) else block
-    raise OptionsError(f"{where} is not a complete text, image, audio, resource_link or resource: {block_type!r:.100}")
+    actual = f"its type is {block.get('type')!r:.100}" if isinstance(block, Mapping) else f"it is {block!r:.100}"
+    raise OptionsError(f"{where} is not a complete text, image, audio, resource_link or resource block; {actual}")
 
 
 def _link(uri: str, name: str) -> str:

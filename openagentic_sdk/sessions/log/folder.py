@@ -83,7 +83,7 @@ def is_session_folder(folder: Path) -> bool:
         if error.errno in _NO_PATH:
             return False
         raise StorageError(
-            f"session {folder.name!r} cannot be found: {error.strerror}", session_id=folder.name
+            f"session {folder.name!r} cannot be looked up: {error.strerror}", session_id=folder.name
         ) from error
     return is_there and not _is_spelled_otherwise(path, info)
 
@@ -133,8 +133,8 @@ def build_folder(
     folder = parent / name
     if len(os.fsencode(folder)) + _BELOW_CHARS > _most_path_chars():
         raise OptionsError(
-            f"session {name!r} cannot be created: its files in {str(parent)[:80]!r}... would have paths of more than "
-            f"{_most_path_chars()} bytes; choose a shorter folder"
+            f"session {name!r} cannot be created: its files in {str(parent)!r:.80} would have paths of more than "
+            f"{_most_path_chars()} bytes; choose a folder with a shorter path"
         )
     with storage_errors(name, f"cannot be created in {str(parent)!r}"):
         if folder.exists():
@@ -305,7 +305,7 @@ class Meta:
             (data.get("created_at"), data.get("metadata")) if isinstance(data, dict) else (None, None)
         )
         if not isinstance(created_at, int | float) or abs(created_at) > LAST_TIME or not isinstance(metadata, dict):
-            raise InvalidEventError("meta.json contains no created_at and metadata")
+            raise InvalidEventError("meta.json lacks a valid created_at or metadata")
         return cls(session_id, created_at, metadata)
 
     def to_dict(self) -> dict[str, Any]:

@@ -86,7 +86,9 @@ class RewritingFiles(SessionStore):
             for doomed in sessions.glob(".deleted-*"):
                 remove_tree(doomed)
         except OSError as error:
-            raise StorageError(f"remains in {sessions} cannot be removed: {os_reason(error)}") from error
+            raise StorageError(
+                f"remains of deleted or unfinished sessions in {sessions} cannot be removed: {os_reason(error)}"
+            ) from error
         for session_id in session_ids:
             self._scrub_folder(session_id, sessions / session_id)
         return ()

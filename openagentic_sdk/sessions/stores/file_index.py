@@ -332,7 +332,7 @@ class FileIndex:
                 db.execute(f"PRAGMA user_version = {_VERSION}")
             elif version != _VERSION:
                 # Not a `DatabaseError`, for which the index of the other version would be deleted.
-                raise driver().OperationalError(f"the index is of version {version}")
+                raise driver().OperationalError(f"the index has version {version}, not {_VERSION}")
 
     def _refresh(self, db: sqlite3.Connection) -> None:
         notes = dict(db.execute("SELECT name, value FROM notes").fetchall())

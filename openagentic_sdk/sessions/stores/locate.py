@@ -60,7 +60,9 @@ def without_user(url: str) -> str:
 
 def _open_memory(url: str) -> SessionStore:
     if url.partition(":")[2].strip("/"):
-        raise OptionsError(f"store {url!r} cannot be used: memory: has no path and no settings")
+        raise OptionsError(
+            f"store {url!r} cannot be used: write 'memory:' alone, because it has neither a path nor settings"
+        )
     return _load("memory", "MemorySessionStore")()
 
 
@@ -120,7 +122,7 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
         if path[2:3] not in ("", "/", "~", "."):
             name = without_user(url)
             raise OptionsError(
-                f"store {name!r} cannot be used: // begins a host, and a file has none; write /// or no slash"
+                f"store {name!r} cannot be used: // begins a host name, and a file has none; write /// or no slash"
             )
         path = "/" + path.lstrip("/")
     path = unquote(path)
@@ -128,6 +130,6 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
     settings = dict(parse_qsl(query))
     unknown = sorted(set(settings) - {"durability"})
     if not path.strip("/") or unknown:
-        wrong = f"unknown setting {unknown[0]!r}" if unknown else "the path is missing"
+        wrong = f"unknown setting {unknown[0]!r}; the only setting is durability" if unknown else "the path is missing"
         raise OptionsError(f"store {url!r} cannot be used: {wrong}")
     return Path(path).expanduser(), settings.get("durability", DEFAULT_DURABILITY)

@@ -95,7 +95,7 @@ def read_recording(path: Path) -> Iterator[Exchange]:
         else:
             entries = _of_text(data)
     except (ValueError, RecursionError) as error:
-        raise OptionsError(f"{path} is not a supported recording: {error}") from None
+        raise OptionsError(f"{path} is not a supported recording ({error})") from None
     for number, (url, status, headers, request, body) in enumerate(entries, 1):
         lower = {str(key).lower(): _first(value) for key, value in headers.items()}
         name = f"{path}#{number}"

@@ -233,7 +233,7 @@ class _CodeProgram:
             length = int.from_bytes(self._received[:4], "big")
             # Before the frame has arrived: the process could otherwise announce and send without end.
             if length > MAX_FRAME_BYTES:
-                raise ToolError(f"a call of {length} bytes is longer than {MAX_FRAME_BYTES}")
+                raise ToolError(f"a call of {length:,} bytes exceeds the limit of {MAX_FRAME_BYTES:,}")
             if len(self._received) < 4 + length:
                 break
             self._calls_bytes += length

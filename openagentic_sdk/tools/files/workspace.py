@@ -161,7 +161,7 @@ def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
     if os.path.isdir(path.real):
         return
     if os.path.lexists(path.real):
-        raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is a file: give the folder that contains it")
+        raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is not a folder: give one")
     raise missing_file(path, ctx.cwd, "folder")
 
 

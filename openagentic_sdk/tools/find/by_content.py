@@ -84,7 +84,7 @@ def search_contents(
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         shown_pattern = shortened(repr(query["pattern"]), 200)
         raise ToolInputError(
-            f"{shown_pattern} is not a regular expression: {error}; put a backslash before characters that are "
+            f"{shown_pattern} cannot be used as a regular expression: {error}; put a backslash before characters that are "
             "meant literally",
             path="query",
         ) from None
@@ -152,7 +152,7 @@ def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str,
     output: dict[str, Any] = {"root": root, "query": input["query"], "mode": mode}
     if findings.stopped and not findings.counts:
         raise ToolError(
-            f"{findings.stopped} and nothing has been found so far: use a simpler pattern or a narrower root"
+            f"{findings.stopped}, and nothing has been found so far: use a simpler pattern or a narrower root"
         )
     if mode == "content":
         output["matches"] = findings.matches[:limit]

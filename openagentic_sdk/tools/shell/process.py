@@ -472,7 +472,7 @@ def _accepted_command(call: socket.socket, mark: str, received: bytes) -> Runnin
         line, rest = _read_line(call, received)
     except TimeoutError:
         raise ToolError(
-            "the command was accepted and did not report its start, so it is being ended: check what it did"
+            "the command was accepted but did not report its start, so it is being ended: check what it did"
         ) from None
     except OSError:
         return RunningCommand(call, mark)

@@ -115,8 +115,8 @@ def probe_sandbox() -> SandboxReport:
 
 def _undetermined(reason: str) -> ToolError:
     return ToolError(
-        f"the sandboxes of this machine cannot be tried now ({on_one_line(reason, 300)}), and nothing runs without that:"
-        " close other programs or raise the limits of this process (ulimit -a), and try again"
+        f"the sandboxes of this machine cannot be tried now ({on_one_line(reason, 300)}), and nothing runs until "
+        "they can: close other programs or raise the limits of this process (ulimit -a), and try again"
     )
 
 

@@ -133,14 +133,14 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     if len(url) > MAX_URL_CHARS:
         raise AddressRefusedError(url[:100] + "...", f"it has {len(url)} characters, and the limit is {MAX_URL_CHARS}")
     if _UNSENDABLE.search(url):
-        raise AddressRefusedError(url, "it contains a space, a backslash or a control character: percent-encode it")
+        raise AddressRefusedError(url, "it contains a space, a backslash or a control character; percent-encode it")
     match = _URL.fullmatch(url)
     if match is None:
         raise AddressRefusedError(url, _why_no_match(url))
     scheme = match["scheme"].lower()
     port = int(match["port"]) if match["port"] else DEFAULT_PORTS[scheme]
     if not 0 < port < 65536:
-        raise AddressRefusedError(url, f"there is no port {port}")
+        raise AddressRefusedError(url, f"its port must be from 1 to 65535, not {port}")
     host = _checked_host(url, match["host"], allow_local_names)
     target = (match["target"] or "").partition("#")[0]  # a fragment is never sent
     path = "/" + target if target.startswith("?") else target
@@ -153,7 +153,7 @@ def _why_no_match(url: str) -> str:
         return "only http:// and https:// addresses are fetched"
     authority = re.split(r"[/?#]", url.partition("://")[2])[0]
     if "@" in authority:
-        return "it names a user before the host: remove everything up to the @"
+        return "it names a user before the host; remove everything up to the @"
     return "it is not of the form http(s)://host[:port]/path"
 
 
@@ -169,7 +169,7 @@ def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            why = f"{host!r} writes an address in an unusual form: write it as four decimal numbers"
+            why = f"{host!r} is an address in an unusual form; write it as four decimal numbers"
             raise AddressRefusedError(url, why) from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise AddressRefusedError(url, f"{host!r} is not a host name")
@@ -188,7 +188,10 @@ def _ascii_host(url: str, host: str) -> str:
         or any(map(is_hidden, host))
         or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host)
     ):
-        raise AddressRefusedError(url, f"{host!r} contains characters that stand for others: write the host plainly")
+        raise AddressRefusedError(
+            url,
+            f"{host!r} contains characters that are not allowed in a host name or stand for others; write the host plainly",
+        )
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError as error:

@@ -132,4 +132,4 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
         except zlib.error:
             continue
         return data, bool(unpacker.unconsumed_tail)
-    raise ToolError(f"the page is declared as compressed with {encoding!r} but is not: try again")
+    raise ToolError(f"the page is declared as compressed with {encoding!r}, but cannot be decompressed: try again")

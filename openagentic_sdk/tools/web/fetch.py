@@ -69,7 +69,7 @@ class FetchSignal(threading.Event):
             raise ToolError("the fetch was cancelled")
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
-            raise ToolError("the page did not arrive in time: try again, or a smaller page")
+            raise ToolError("the page did not arrive in time: try again, or fetch a smaller one")
         return left_s
 
     def _shut(self) -> None:

@@ -52,7 +52,7 @@ def check_url(url: str) -> str:
         for name in ("connect_timeout", "port"):
             for text in filter(None, str(settings.get(name) or "").split(",")):
                 if not text.strip("-").isdigit() or not (name != "port" or 0 < int(text) < 65536):
-                    raise ValueError(f"{name} {text!r} is not a valid number")
+                    raise ValueError(f"{name} {text!r} is invalid")
     except (ValueError, driver().psycopg.Error) as error:
         # The driver's message about invalid percent-encoding quotes the text, which may be a password.
         reason = "write % in it as %25" if "percent-encoded" in str(error) else str(error).partition(" in URI")[0]

@@ -170,7 +170,8 @@ class RedisServer(StoreServer):
         if self._requested_durability is not None and self.durability not in least[self._requested_durability]:
             raise StorageError(
                 f"durability {self._requested_durability!r} was requested, but the settings of the Redis server "
-                f"{self.where} provide only {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
+                f"{self.where} provide only {self.durability!r}: set appendonly to yes, appendfsync to always and "
+                "no-appendfsync-on-rewrite to no (CONFIG SET)"
             )
 
     def _renew(self, name: str) -> None:
