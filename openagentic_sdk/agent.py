@@ -175,7 +175,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         names = self._tool_names()
         for rule in parse_rules(self.needs_approval, "ask"):
             if not (rule.tool.startswith("mcp__") or any(map(rule.covers, names))):
-                raise OptionsError(f"needs_approval: no tool is called {rule.tool!r}: {existing('tools', names)}")
+                raise OptionsError(
+                    f"needs_approval names a tool that does not exist, {rule.tool!r}: {existing('tools', names)}"
+                )
 
     @classmethod
     def advice(cls, name: str) -> str:
@@ -272,14 +274,14 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             if isinstance(item, str):
                 if item not in TOOL_SETS:
                     raise OptionsError(
-                        f"tools: unknown set {item!r}: the sets are {', '.join(TOOL_SETS)}"
+                        f"tools names the unknown set {item!r}: the sets are {', '.join(TOOL_SETS)}"
                         + "".join(f"; {item} is in {name!r}" for name, names in TOOL_SETS.items() if item in names)
                     )
                 tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[item]]
             elif isinstance(item, Tool):
                 tools.append(item)
             elif isinstance(item, type) and issubclass(item, Tool):
-                raise OptionsError(f"tools: {item.__name__} is a class: write {item.__name__}()")
+                raise OptionsError(f"tools contains the class {item.__name__}: write {item.__name__}()")
             elif callable(item):
                 from .tools.function import (
                     tool,
@@ -292,8 +294,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         for each in tools:
             if not _TOOL_NAME.fullmatch(each.name):
                 raise OptionsError(
-                    f"tools: no permission rule can name the tool {each.name!r}: begin its name with an ASCII letter or _, "
-                    "and continue with letters, digits, _, . and -"
+                    f"no permission rule can name the tool {each.name!r} in `tools`: begin its name with an ASCII letter or "
+                    "_, and continue with letters, digits, _, . and -"
                 )
         return tools
 
@@ -337,18 +339,18 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         for agent in agents:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
                 raise OptionsError(
-                    f"handoffs: {shown(agent)} must be an Agent whose name is a valid identifier: letters, digits and _, "
-                    "not starting with a digit"
+                    f"handoffs: {shown(agent)} must be an Agent whose name is a valid identifier (letters, digits and _, "
+                    "not starting with a digit)"
                 )
             if agent.output != self.output:
                 raise OptionsError(
-                    f"handoffs: {agent.name} returns {shown(agent.output)} and this agent {shown(self.output)}: give "
-                    "both the same output type, since a handoff returns the other agent's answer to this agent's caller"
+                    f"the agent {agent.name} in handoffs returns {shown(agent.output)} and this agent {shown(self.output)}: "
+                    "give both the same output type, since a handoff returns the other agent's answer to this agent's caller"
                 )
         by_name = {str(agent.name): agent for agent in agents}
         if len(by_name) < len(agents):
             raise OptionsError(
-                f"handoffs: two of the agents {', '.join(str(agent.name) for agent in agents)} share a name"
+                f"handoffs: the agents must have different names, not {', '.join(str(agent.name) for agent in agents)}"
             )
         return by_name
 
@@ -420,7 +422,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                 else await ask_callable(partial(each, context), "openagentic-instructions")
             )
             if not isinstance(text, str):
-                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}: return a string")
+                raise OptionsError(
+                    f"the function {name_of(each)} in `instructions` returned {shown(text)}: return a string"
+                )
             texts.append(text)
         return "\n\n".join(filter(None, texts))
 
@@ -430,7 +434,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return
         for point, hooks in self.hooks.items():
             if point not in POINTS:
-                raise OptionsError(f"hooks: unknown point {shown(point)}: the points are {', '.join(POINTS)}")
+                raise OptionsError(f"hooks has the unknown point {shown(point)}: the points are {', '.join(POINTS)}")
             _check_functions(f"hooks[{point!r}]", hooks, "(ctx, payload)")
 
     def _hooks(self, deps: Any) -> HookEngine | None:
@@ -565,8 +569,8 @@ class _AgentRun:
         if not fits:
             name = getattr(kind, "__name__", shown(kind))
             raise OptionsError(
-                f"deps must be a {name} as declared by the agent, not {shown(deps)}: pass one to run(..., deps=...) or "
-                "to_options(deps=...)"
+                f"deps must be of the type {name} that the agent declares, not {shown(deps)}: pass such a value to "
+                "run(..., deps=...) or to_options(deps=...)"
             )
         return deps
 
@@ -751,7 +755,7 @@ def _check_functions(name: str, functions: Any, takes: str) -> None:
         try:
             signature(function).bind(*takes.split(","))
         except TypeError as error:
-            raise OptionsError(f"{name}: {name_of(function)} must take {takes}: {error}") from error
+            raise OptionsError(f"{name}: {name_of(function)} must accept {takes} ({error})") from error
         except ValueError:  # a function written in C has no readable signature
             continue
 

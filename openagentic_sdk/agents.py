@@ -172,8 +172,8 @@ class Agents(Mapping[str, NamedAgent]):
         own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
-                f"permission_mode {mode!r:.100} is only for callers who may answer questions: "
-                f"others may use {', '.join((own, *STRICTER[own]))}"
+                f"callers who may not answer questions cannot select permission_mode {mode!r:.100}: "
+                f"they may select {', '.join((own, *STRICTER[own]))}"
             )
 
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
@@ -250,15 +250,19 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
     return agent
 
 
-def check_ref(ref: str, *, is_prefix: bool = False) -> None:
-    """Raise `OptionsError` for an invalid branch, tag or commit, or start of one (git-check-ref-format(1), and stricter)."""
+def check_ref(ref: str, of: str = "", *, is_prefix: bool = False) -> None:
+    """Raise `OptionsError` for an invalid branch, tag or commit, or start of one (git-check-ref-format(1), and stricter).
+
+    `of` follows the value in the error and names its setting, such as ", the `ref` of workspace 'site',".
+    """
     whole = f"{ref}x" if is_prefix else ref
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", whole) if isinstance(ref, str) else None
     if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", whole):
         place = "at the start of a branch" if is_prefix else "as a branch, tag or commit"
+        end = "" if is_prefix else ", and not ending in ., / or .lock"
         raise OptionsError(
-            f"{ref!r:.100} cannot be used {place}: use at most 200 letters, digits and _ . / + -, "
-            "beginning with a letter, digit or _"
+            f"{ref!r:.100}{of} cannot be used {place}: use at most 200 letters, digits and _ . / + -, beginning with a "
+            f"letter, digit or _, without .., //, /. and /-{end}"
         )
 
 
@@ -278,12 +282,11 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
     if place.transport not in (*_TRANSPORTS, *place.allow):
         raise OptionsError(
             f"{where} has the unsupported address {place.url!r:.200}: give https://host/path, ssh://user@host/path or "
-            "user@host:path, without "
-            "a password (token_env names a variable)"
+            "user@host:path, without a password (token_env names a variable); `allow` permits http and file"
         )
-    check_ref(place.ref)
+    check_ref(place.ref, f", the `ref` of {where},")
     if place.branches:
-        check_ref(place.branches, is_prefix=True)
+        check_ref(place.branches, f", the `branches` of {where},", is_prefix=True)
 
 
 def _mode_of(options: OpenAgenticOptions) -> Mode:
@@ -327,7 +330,9 @@ def import_name(module: str, name: str, folder: str) -> Any:
     module's own code.
     """
     if module.endswith(".py"):
-        raise ImportError(f"name the module, not its file: {module.removesuffix('.py').replace('/', '.')}:{name}")
+        raise ImportError(
+            f"name the module instead of its file, as {module.removesuffix('.py').replace('/', '.')}:{name}"
+        )
     sys.path.append(folder)
     try:
         return attrgetter(name)(importlib.import_module(module))
@@ -345,7 +350,10 @@ def _read_toml(path: Path) -> Agents:
         raise OptionsError(f"agents {str(path)!r} cannot be read: {reason_of(error)}{other}") from error
     agents = data.pop("agents", None)
     if data or not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
-        raise OptionsError(f"agents {str(path)!r} must contain only tables [agents.NAME]")
+        others = f", not {min(data)!r:.100}" if data else ""
+        raise OptionsError(
+            f"the agents file {str(path)!r} must contain {'only ' if data else ''}tables [agents.NAME]{others}"
+        )
     return Agents({name: read_agent(name, table, path.parent) for name, table in agents.items()})
 
 
@@ -395,9 +403,12 @@ def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | R
     allow = table.get("allow", [])
     keys = {"folder"} if "folder" in table else {"url", "ref", "branches", "allow", "token_env"}
     if set(table) - keys or not ({"folder", "url"} & set(table)):
-        raise OptionsError(f"{where} must contain `folder`, or `url` and optionally ref, branches, allow, token_env")
+        raise OptionsError(
+            f"{where} must contain `folder`, or `url` and optionally ref, branches, allow and token_env, not "
+            f"{', '.join(map(repr, table)) or 'nothing'}"
+        )
     if not all(isinstance(text, str) for text in texts.values()):
-        raise OptionsError(f"{where} must contain only strings, not {texts!r:.200}")
+        raise OptionsError(f"the values of {where}, except that of `allow`, must be strings, not {texts!r:.200}")
     if not isinstance(allow, list) or any(word not in ("file", "http") for word in allow):
         raise OptionsError(f'allow of {where} must be a list of "file" and "http", not {allow!r:.100}')
     return (

@@ -228,7 +228,7 @@ def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
         reason = f"trust_project={options.trust_project} was set"
         return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, reason)
     if not options.setting_sources:
-        return TrustAnswer("unknown", folder, None, "no setting source is open")
+        return TrustAnswer("unknown", folder, None, "setting_sources is empty")
     decision = trust_from_variable(folder, os.environ.get(TRUST_VARIABLE, ""))
     nobody = TrustAnswer("unknown", folder, None, "this user has no home folder")
     return decision or (trust_store().look_up(folder) if data_home() else nobody)
@@ -349,7 +349,9 @@ def newest_session(store: SessionStore, cwd: str) -> str:
     """The id of the top-level session of this folder written to last. Raises `SessionNotFoundError` if it has none."""
     newest = store.list_session_summaries(cwd=cwd, limit=1)
     if not newest:
-        raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
+        error = SessionNotFoundError("(newest)")
+        error.args = (f"the folder {cwd} has no session to continue: give a prompt to begin one",)
+        raise error
     return newest[0].id
 
 
@@ -806,7 +808,7 @@ def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimit
     try:
         return read_limits(Path(path))
     except OptionsError as error:
-        raise OptionsError(f"limits_file: {error}") from error
+        raise OptionsError(f"the limits file cannot be used: {error}") from error
 
 
 def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
@@ -931,7 +933,7 @@ def _notes_on_agents(
         details = "; ".join(f"{word}: {_first_names(names)}" for word, names in by_word.items())
         text = (
             "the model aliases of these agents are not mapped to models, so they run on "
-            f"{model or 'the model of the run'!r}"
+            f"{repr(model) if model else 'the model of the run'}"
         )
         yield SystemNotice("agents.model", f"{text} ({details}): {how_to_map(next(iter(by_word)))}")
     if unknown and options.tools is None:

@@ -196,10 +196,7 @@ class SessionNotFoundError(SessionError, LookupError):
         where: str = "this store",
         advice: str = "`openagentic-sdk sessions list` lists the sessions",
     ) -> None:
-        super().__init__(
-            f"no session {session_id!r:.220} in {where}: {advice}",
-            session_id=session_id,
-        )
+        super().__init__(f"no session {session_id!r:.220} in {where}: {advice}", session_id=session_id)
 
 
 class SessionExistsError(SessionError):
@@ -218,7 +215,7 @@ class SessionLockedError(SessionError):
     """
 
     def __init__(self, session_id: str, holder: str = "another run", retry_after_s: float | None = None) -> None:
-        until = "" if retry_after_s is None else f" (if that one died, until {retry_after_s:.1f} s from now)"
+        until = "" if retry_after_s is None else f" (if that has died, for another {retry_after_s:.1f} s)"
         super().__init__(
             f"session {session_id!r} is in use by {holder}{until}: wait until it ends, open it read-only, or fork it",
             session_id=session_id,
@@ -232,7 +229,7 @@ class QuestionOpenError(SessionError):
     def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
         super().__init__(
             f"session {session_id!r} awaits an answer to question{'s' * (len(question_ids) > 1)} {', '.join(question_ids)}, "
-            "which a prompt would close: answer it first, or send the prompt as somebody who may answer questions",
+            "which a prompt would close: answer first, or send the prompt as somebody who may answer questions",
             session_id=session_id,
         )
         self.question_ids = tuple(question_ids)
@@ -264,7 +261,7 @@ class RequestConflictError(SessionError):
 
     def __init__(self, request_id: str, session_id: str, difference: str) -> None:
         super().__init__(
-            f"request id {request_id!r:.220} was used {difference} before, in session {session_id!r}: repeat the same "
+            f"request id {request_id!r:.220} was used {difference} before (session {session_id!r}): repeat the same "
             "request for its answer, or use a new id",
             session_id=session_id,
         )
@@ -549,7 +546,7 @@ class RunFailedError(OpenAgentSdkError):
     def __init__(self, result: Any) -> None:
         kind = f"{result.error_type}: " if result.error_type and result.error_type not in globals() else ""
         why = f": {kind}{result.error_message}" if result.error_message else ""
-        super().__init__(f"the run in session {result.session_id} ended as {result.stop_reason!r}{why}")
+        super().__init__(f"the run in session {result.session_id} ended with stop reason {result.stop_reason!r}{why}")
         self.result = result
 
 
@@ -588,7 +585,7 @@ class RunLostError(FleetError):
     """This process's lease of a run has expired: the run goes no further here, and another process takes over."""
 
     def __init__(self, run_id: int) -> None:
-        super().__init__(f"the lease of run {run_id} has expired: another worker continues it", run_id=run_id)
+        super().__init__(f"the lease of run {run_id} has expired: another worker may continue it", run_id=run_id)
 
 
 class WorkflowError(OpenAgentSdkError):

@@ -376,7 +376,9 @@ class Flow:
     def _branch(self) -> Branch:
         branch = self._part.body.current
         if branch is None:
-            raise WorkflowError("a workflow makes steps only in its body: in the function itself, or in what it awaits")
+            raise WorkflowError(
+                "steps can be started only in the body of a workflow: in its function, or in coroutines that it awaits"
+            )
         return branch
 
     def _next_id(self) -> str:
@@ -436,7 +438,7 @@ class Flow:
         done = await subagents.spawn(ctx.tool_use_id or "", name, input["prompt"], build=build)
         if done.stop_reason != "end":
             why = f": {done.error_message}" if done.error_message else ""
-            raise WorkflowError(f"{name} ended as {done.stop_reason!r}{why}")
+            raise WorkflowError(f"the agent {name} ended with the stop reason {done.stop_reason!r}{why}")
         return ToolOutput(done.final_text, meta={"child_session_id": done.child_session_id, "is_text": True})
 
 
@@ -549,7 +551,8 @@ class Workflow(Generic[P, R]):
         vars(self)["name"] = self.name or name_of(self.function)  # a frozen value refuses assignment
         if clashes := set(_RESERVED) & self._function.parameters.keys():
             raise OptionsError(
-                f"workflow {self.name}: run() has a parameter {min(clashes)!r} that Workflow.run uses itself: rename it"
+                f"the function of workflow {self.name} has a parameter {min(clashes)!r}, which "
+                "Workflow.run uses itself: rename it"
             )
 
     @cached_property
@@ -783,7 +786,7 @@ class _BodyFunction:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
             takes = existing("arguments", self.parameters)
-            raise OptionsError(f"workflow {self._name}: {error}: {takes}") from error
+            raise OptionsError(f"workflow {self._name}: {error} ({takes})") from error
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
 
     def read_word(self, name: str, text: str) -> Any:
@@ -801,7 +804,9 @@ class _BodyFunction:
             with suppress(ToolInputError):
                 hint.read(text)
                 return text
-            raise OptionsError(f"workflow {self._name}: {name}={text:.200}: {error}; write it as JSON") from error
+            raise OptionsError(
+                f"workflow {self._name}: {name}={text:.200} cannot be used ({error}): write it as JSON"
+            ) from error
         return value
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:

@@ -96,7 +96,7 @@ def _rules(effect: PermissionEffect) -> Check:
             try:
                 parse_rules(value, effect)
             except PermissionRuleError as error:
-                return f"a list of names or rules ({error})"
+                return f"a list of names or rules ({error.rule!r:.100} is not one, since {error.reason})"
         return requirement
 
     return check
@@ -152,7 +152,7 @@ def _label_rules(value: Any) -> str | None:
     try:
         read_label_rules(value)
     except PermissionRuleError as error:
-        return f"{requirement} ({error})"
+        return f"{requirement} ({error.rule!r:.100} is not one of them)"
     return None
 
 

@@ -57,7 +57,7 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
         return Said(prompt, names_files=paths)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
         raise OptionsError(
-            f"a prompt must be a str, a non-empty list of parts, or a dict with 'text' or 'content', not {prompt!r}"
+            f"a prompt must be a str, a non-empty list of parts, or a dict with 'text' or 'content', not {prompt!r:.200}"
         )
     texts: list[str] = []
     parts: list[MediaPart] = []
@@ -79,10 +79,12 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
         )
     sources = [name for name in _SOURCES if part.get(name) is not None]
     wrong = [name for name in (*sources, "media_type", "name") if not isinstance(part.get(name, ""), str | None)]
-    if len(sources) != 1 or wrong:
-        raise OptionsError(
-            f"{where} ({part['type']}) needs one of path, data (base64) and url, but has {sources}; values must be strings"
-        )
+    if wrong:
+        value = part[wrong[0]]
+        raise OptionsError(f"{where} ({part['type']}): {wrong[0]} must be a string, not {value!r:.100}")
+    if len(sources) != 1:
+        has = " and ".join(sources) or "none of them"
+        raise OptionsError(f"{where} ({part['type']}) needs exactly one of path, data (base64) and url, but has {has}")
     if sources == ["path"] and not paths:
         raise OptionsError(
             f"{where} names a file of this machine ({part['path']!r}), which only local code may do: send data"
@@ -93,7 +95,7 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
     try:
         data = binascii.a2b_base64(part["data"], strict_mode=True)
     except (ValueError, binascii.Error) as error:
-        raise OptionsError(f"{where} ({part['type']}): its data is not base64: {error}") from None
+        raise OptionsError(f"the data of {where} ({part['type']}) is not base64: {error}") from None
     return checked_part(MediaPart(**fields, data=data), where)
 
 

@@ -133,7 +133,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
         raise InvalidEventError(f"an event is a JSON object, not {type(data).__name__}")
     event_type = data.get("type")
     if not isinstance(event_type, str):
-        raise InvalidEventError(f"the type of an event must be a string, not {event_type!r}")
+        raise InvalidEventError(f"the type of an event must be a string, not {event_type!r:.100}")
     shape = _shape(event_type)
     if shape is None:
         if strict:
@@ -189,7 +189,8 @@ def _check_kind(shape: _Shape, name: str, value: Any) -> None:
         not isinstance(value, accepted) or (is_bool and bool not in accepted) or (is_huge and float in accepted)
     ):
         kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
-        raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
+        found = "an integer beyond 1e300" if is_huge else type(value).__name__
+        raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {found}")
     if value and name in shape.lists:
         _check_elements(shape, name, value)
 
@@ -415,7 +416,7 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
 def _dumps_unknown(event: UnknownEvent) -> str:
     """Encode the fields of an event of an unknown type verbatim, without those that a line adds itself."""
     if not isinstance(event.data.get("type"), str):
-        raise InvalidEventError(f"the type of an event must be a string, not {event.data.get('type')!r}")
+        raise InvalidEventError(f"the type of an event must be a string, not {event.data.get('type')!r:.100}")
     data = {name: value for name, value in event.data.items() if name not in _LINE_FIELDS}
     try:
         text = "".join(_chunks(data, 0))

@@ -12,6 +12,7 @@ from ..assemble import build_agent
 from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
 from ..ground.text import on_one_line
+from ..ground.words import plural
 from ..options import with_model
 from ..parts.masking import environment_redactor
 from ..parts.record.folds.costs import cost_report
@@ -114,7 +115,9 @@ class SlashCommands:
 
     async def _cost(self, rest: str) -> None:
         row = self._conversation.store.read_summary(self._session())
-        self._say(f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens, {cost_words(row.cost_usd)}")
+        self._say(
+            f"{plural(row.turns, 'turn')}, {plural(row.steps, 'step')}, {row.tokens:,} tokens, {cost_words(row.cost_usd)}"
+        )
         unpriced = cost_report([row], "model").unpriced_models
         self._say(*(f"no price of {name or 'the model'} is known: {price_setting(name)}" for name in unpriced))
 

@@ -228,7 +228,7 @@ def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
     except OptionsError:
         raise
     except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
-        raise SuiteError(f"raised {': '.join(error_words(error))}", field=field) from error
+        raise SuiteError(f"the function raised {': '.join(error_words(error))}", field=field) from error
     if not isinstance(options, OpenAgenticOptions):
         raise SuiteError(
             f"must be an Agent, OpenAgenticOptions(...) or a function that returns one, not {options!r:.200}",
@@ -248,7 +248,7 @@ def _import_value(where: str, folder: str, what: str) -> Any:
             return attrgetter(name)(sys.modules.get(_module_name(path)) or load_file(path, _module_name(path)))
         return import_name(module, name, folder)
     except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
-        raise SuiteError(f"{where!r:.200} cannot be imported: {': '.join(error_words(error))}", field=what) from error
+        raise SuiteError(f"{where!r:.200} cannot be imported ({': '.join(error_words(error))})", field=what) from error
 
 
 def _module_name(path: Path) -> str:
@@ -316,10 +316,12 @@ def _read_toml(path: Path) -> Suite:
     try:
         data = read_toml(path)
     except OSError as error:
-        raise SuiteError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
+        raise SuiteError(f"the suite cannot be read ({error.strerror or error})", source=str(path)) from None
     except ValueError as error:
         at = re.search(r"\(at line (\d+)", str(error))
-        raise SuiteError(f"is not TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
+        raise SuiteError(
+            f"the suite is not TOML ({error})", source=str(path), line=int(at[1]) if at else None
+        ) from None
     try:
         own = {"name": path.stem, **data, "folder": str(path.parent), "source": str(path)}
         _fits(own, Suite, "")
@@ -334,7 +336,7 @@ def _read_toml(path: Path) -> Suite:
         for name, table in own.get("variants", {}).items():
             _fits(table, Variant, f"variants.{name}")
             if "change" in table:
-                raise SuiteError("is for suites in Python", field=f"variants.{name}.change")
+                raise SuiteError("can be used only in suites in Python", field=f"variants.{name}.change")
             variants[name] = Variant(**table)
         scores = _scorers(own, folder, "scores")
         return check_suite(Suite(**{**own, "cases": cases, "variants": variants, "scores": scores}))
@@ -501,12 +503,14 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     is_recorded = case.prompt is None or case.run_mode == "live"
     _require(is_recorded, f"{where}.mode", f"{case.run_mode} needs a recorded session, and this case is a prompt")
     has_agent = case.run_mode == "replay" or suite.agent is not None
-    _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent: the suite names none")
+    _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent, and the suite names none: set its `agent`")
     is_place = case.at is None or (case.at >= 1 and case.run_mode == "whatif")
     _require(is_place, f"{where}.at", "must be the number of an event, 1 or more, and is only for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
-        _require(name in variants, f"{where}.variants", f"unknown variant {name!r}: {', '.join(variants)}")
+        _require(
+            name in variants, f"{where}.variants", f"unknown variant {name!r}: the variants are {', '.join(variants)}"
+        )
     _check_scores(case.scores, f"{where}.scores")
 
 

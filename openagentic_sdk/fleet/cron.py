@@ -119,7 +119,7 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
         match = re.fullmatch(rf"(?:\*|{one}(?:-{one})?)(?:/(\d{{1,4}}))?", part, re.ASCII)
         if not match:
             raise OptionsError(
-                f"cron line {line!r}: {part!r} is not a valid {name}: write *, {low}-{high}{', a name' if names else ''}, "
+                f"{part!r} in cron line {line!r} is not a valid {name}: write *, {low}-{high}{', a name' if names else ''}, "
                 "a range, or * or a range with a step, such as 10-40/5"
             )
         first, last, step = match.groups()
@@ -129,15 +129,17 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
             end = 6 if first is None else 7 if begin and not end else end
         if low <= end < begin <= high:
             raise OptionsError(
-                f"cron line {line!r}: {part!r} is not a valid {name}, since ranges must ascend: "
-                f"write two, {first}-{high},{low}-{last}"
+                f"{part!r} in cron line {line!r} is not a valid {name}, since ranges must ascend: "
+                f"write two ranges, {first}-{high},{low}-{last}"
             )
         if not low <= begin <= end <= high:
-            raise OptionsError(f"cron line {line!r}: {part!r} is not a valid {name}: give numbers from {low} to {high}")
+            raise OptionsError(
+                f"{part!r} in cron line {line!r} is not a valid {name}: give numbers from {low} to {high}"
+            )
         if step is not None and first is not None and last is None:
-            raise OptionsError(f"cron line {line!r}: the step of {part!r} needs a range: write {first}-{high}/{step}")
+            raise OptionsError(f"the step of {part!r} in cron line {line!r} needs a range: write {first}-{high}/{step}")
         if not 1 <= int(step or 1) <= high - low + 1:
-            raise OptionsError(f"cron line {line!r}: the step of {part!r} must be from 1 to {high - low + 1}")
+            raise OptionsError(f"the step of {part!r} in cron line {line!r} must be from 1 to {high - low + 1}")
         values.update(range(begin, end + 1, int(step or 1)))
     return sorted(values)
 

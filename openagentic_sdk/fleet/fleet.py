@@ -346,7 +346,8 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, st
     text = _written_body(prompt, wishes, reply_to)
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
-            f"the prompt has {len(text)} bytes, and a fleet accepts at most {MAX_BODY_BYTES}: put it into a file or blob"
+            f"the prompt and its settings have {len(text)} bytes as JSON, and a fleet accepts at most {MAX_BODY_BYTES}: put "
+            "long text into a file"
         )
     return text
 
@@ -371,7 +372,7 @@ def _unretryable(run: FleetRun) -> str | None:
 
 def _name(value: Any) -> str | None:
     fits = isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and on_one_line(value) == value
-    return None if fits else f"1 to {MAX_NAME_CHARS} visible characters"
+    return None if fits else f"a string of 1 to {MAX_NAME_CHARS} visible characters"
 
 
 _CHECKS: Mapping[str, Check] = {

@@ -196,7 +196,7 @@ class FleetLimits(_SetLimits):
         if kind not in KINDS:
             raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
         if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
-            raise OptionsError(f"a limit must be a whole number of at least 0, or None, not {max_running!r:.100}")
+            raise OptionsError(f"max_running must be a whole number of at least 0, or None, not {max_running!r:.100}")
 
         def change(execute: Execute) -> None:
             self._tables.take_turn(execute)
@@ -221,10 +221,10 @@ class FleetLimits(_SetLimits):
 
         `run_usd` is as in `TenantBudget`. Raises `OptionsError`.
         """
-        for amount in (max_usd, run_usd):
+        for of, amount in (("max_usd", max_usd), ("run_usd", run_usd)):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
                 raise OptionsError(
-                    f"a budget must be at least 0 and below 1e12 US dollars, or None, not {amount!r:.100}"
+                    f"{of} of a budget must be at least 0 and below 1e12 US dollars, or None, not {amount!r:.100}"
                 )
         if max_usd is None:
             command, values = "DELETE FROM openagentic_budgets WHERE tenant = %s RETURNING tenant", (tenant,)
@@ -325,9 +325,11 @@ class Rates(_SetLimits):
 
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
         """Limit the rates of a key; None means no limit. Raises `OptionsError`."""
-        for limit in (requests_per_minute, tokens_per_minute):
+        for of, limit in (("requests", requests_per_minute), ("tokens", tokens_per_minute)):
             if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
-                raise OptionsError(f"a rate must be a number above 0 and below 1e12, or None, not {limit!r:.100}")
+                raise OptionsError(
+                    f"the {of} per minute must be a number above 0 and below 1e12, or None, not {limit!r:.100}"
+                )
 
         def change(execute: Execute) -> None:
             execute(_ADD.format(now=self._tables.now), (name,))

@@ -226,7 +226,7 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
             run = await fleet.status(run_id)
             if run.format > FORMAT:
                 raise FleetError(
-                    f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade",
+                    f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade openagentic-sdk",
                     run_id=run_id,
                 )
             # Without this check, which raises, the loop would not end: no claim returns a run of an agent unknown here.

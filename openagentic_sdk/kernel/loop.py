@@ -93,7 +93,7 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
         ending = RunStopped("suspended" if run.lifetime.stopping.asked == "suspend" else "interrupted")
         if run.questions.parked:
             ids = ", ".join(question.question_id for question in run.questions.parked.values())
-            ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
+            ending = RunStopped("waiting", f"stopped while waiting for an answer (question {ids})")
     result = await _close(run, ending)
     # An unmet expectation must fail the test, even in a subagent: the outermost run shares `stopping`, and raises it.
     if isinstance(ending.__cause__, ScriptMismatchError):
@@ -128,7 +128,7 @@ async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopp
         if not timer.expired():
             return _failure(error)
         run.lifetime.is_ending = True
-        return RunStopped("timeout", "timeout_s has passed")
+        return RunStopped("timeout", "the time limit timeout_s has passed: raise it, or resume the session")
     except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result reports it
         return _failure(error)
     return RunStopped("end")
@@ -351,9 +351,9 @@ def _check_limits(run: Run) -> None:
     if run.hooks.stopped_by is not None:
         raise run.hooks.stopped_by
     if run.lifetime.stopping.soon:
-        raise RunStopped("suspended", "its process was asked to end: resume the session to continue")
+        raise RunStopped("suspended", "the process was asked to end: resume the session to continue")
     if run.lifetime.deadline.remaining_s() == 0:
-        raise RunStopped("timeout", "timeout_s has passed")
+        raise RunStopped("timeout", "the time limit timeout_s has passed: raise it, or resume the session")
 
 
 async def _may_stop(run: Run, answer: str) -> bool:
@@ -442,7 +442,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
                 await run.record(SystemNotice("resource.close", problem))
     if ending.reason == "end" and run.questions.parked:
         ids = ", ".join(question.question_id for question in run.questions.parked.values())
-        ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
+        ending = RunStopped("waiting", f"a subagent in the background waits for an answer (question {ids})")
     untouched = untouched_questions(run)
     # Determined before the calls are closed: a question counts as untouched only as long as its call is open.
     to_keep = run.view.open_questions() if ending.reason == "waiting" else untouched

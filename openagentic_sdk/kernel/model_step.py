@@ -203,7 +203,7 @@ class _IncomingAnswer:
             while (event := await pieces.receive()) is not None:
                 # The deadline uses the run's clock, which a test may replace, but `asyncio.timeout` the event loop's.
                 if self._run.lifetime.deadline.remaining_s() == 0:
-                    raise RunStopped("timeout", "timeout_s has passed")
+                    raise RunStopped("timeout", "the time limit timeout_s has passed: raise it, or resume the session")
                 await self._take(event)
             await reading.ended()
         except BaseException:  # also on cancellation: end the stream before the run continues

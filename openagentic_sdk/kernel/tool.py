@@ -62,7 +62,7 @@ class Questions:
         Raises `ToolError` if nobody can be asked.
         """
         raise ToolError(
-            f"nobody can be asked {prompt!r} in this session: decide yourself and say what you assumed, "
+            f"nobody can be asked {prompt!r:.500} in this session: decide yourself and say what you assumed, "
             "or stop and put the question in your answer"
         )
 

@@ -52,7 +52,7 @@ def plain_output(output: Any, tool: BareTool) -> ToolOutput:
     for name, value, kind in (("attachments", attachments, list), ("meta", meta or {}, dict)):
         if not isinstance(value, kind):
             raise ToolError(
-                f"the call ran, but the {name} of its output are not JSON values: {shortened(str(value), 500)}"
+                f"the call ran, but its output's {name} must be JSON values, not {shortened(str(value), 500)}"
             )
     return ToolOutput(plain_value(tool.json_value(output.output)), meta, output.is_error, attachments)
 

@@ -280,7 +280,7 @@ async def _recorded(
             if stopped is not None:
                 raise RunStopped("budget", stopped)
             if run.lifetime.deadline.remaining_s() == 0:
-                raise RunStopped("timeout", "timeout_s has passed")
+                raise RunStopped("timeout", "the time limit timeout_s has passed: raise it, or resume the session")
             if isinstance(event, Retrying) and event.control is not None:
                 retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)
                 await run.record(retry)

@@ -130,7 +130,7 @@ def read_output_schema(spec: Any) -> OutputSchema:
         try:
             kind = json_type(spec)
         except OptionsError as error:
-            raise OptionsError(f"output_schema: {error}") from error
+            raise OptionsError(f"output_schema (`output` of an Agent) cannot be used, since {error}") from error
     name = "answer" if isinstance(spec, Mapping) else getattr(spec, "__name__", "answer")
     try:
         schema = dict(spec if kind is None else kind.schema)

@@ -187,7 +187,7 @@ class SubagentRuns(Part, Subagents):
     def _check_depth(self) -> None:
         if self.run.depth >= self._max_depth:
             raise ToolError(
-                f"subagents may be nested {self._max_depth} deep, and this one is at that depth: do the "
+                f"subagents may be nested at most {self._max_depth} deep, and another one would exceed that: do the "
                 "work here instead"
             )
 

@@ -69,7 +69,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (
         lambda: scripted("Hi.", output_validators=[lambda ctx, output: None]).run_sync("Hi."),
         RunFailedError,
-        "output_validators: <lambda> returned None: return the output",
+        "the output validator <lambda> returned None: return the output",
     ),
     (
         lambda: plain_result.output,
@@ -160,7 +160,7 @@ def submitted(options: Any) -> Any:
 # Values of the wrong kind: the error names the argument, and what it takes.
 WRONG_VALUES: tuple[tuple[Callable[..., Any], str], ...] = (
     (lambda: scripted(tools=None), "tools must be a list of functions and tools, not None"),
-    (lambda: scripted(tools=[WriteTool]), "tools: WriteTool is a class: write WriteTool()"),
+    (lambda: scripted(tools=[WriteTool]), "tools contains the class WriteTool: write WriteTool()"),
     (lambda: scripted(tools=[scripted(name="helper")]), "write agent.as_tool()"),
     (lambda: scripted(tools=[tool(name="look up")(look_up)]), "no permission rule can name the tool 'look up'"),
     (

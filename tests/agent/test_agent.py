@@ -94,7 +94,7 @@ class RunTest(IsolatedAsyncioTestCase):
 
             stream = None  # type: ignore[assignment]
 
-        with self.assertRaisesRegex(RunFailedError, "ended as 'error': KeyError: 'choices'"):
+        with self.assertRaisesRegex(RunFailedError, "ended with stop reason 'error': KeyError: 'choices'"):
             await Agent(Broken([])).run("Hi.")
 
     async def test_own_tools_run_and_built_in_ones_are_judged(self) -> None:
@@ -122,10 +122,11 @@ class RunTest(IsolatedAsyncioTestCase):
     async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
         agent = scripted("Hi.", deps=Shop)
         with self.assertRaisesRegex(
-            OptionsError, r"deps must be a Shop as declared by the agent, not None: pass one to run\(..., deps=...\)"
+            OptionsError,
+            r"deps must be of the type Shop that the agent declares, not None: pass such a value to run\(..., deps=...\)",
         ):
             await agent.run("Hi.", session="s")
-        with self.assertRaisesRegex(OptionsError, "deps must be a Shop as declared by the agent, not 'shop'"):
+        with self.assertRaisesRegex(OptionsError, "deps must be of the type Shop that the agent declares, not 'shop'"):
             await agent.run("Hi.", deps="shop")
         self.assertEqual(store_of(agent).list_session_summaries(), [])
 
@@ -290,15 +291,18 @@ class Mistakes(unittest.TestCase):
         for fields, words in (
             ({"tools": [lambda x: x]}, "a tool needs a name, and a lambda has none"),
             ({"instructions": 5}, r"instructions must be a list of strings or functions of \(ctx\), not 5"),
-            ({"instructions": lambda: ""}, r"instructions: <lambda> must take \(ctx\): too many"),
+            ({"instructions": lambda: ""}, r"instructions: <lambda> must accept \(ctx\) \(too many"),
             ({"output_validators": one}, r"output_validators must be a list of functions of \(ctx, output\)"),
-            ({"output_validators": [one]}, r"output_validators: one must take \(ctx, output\): too many"),
+            ({"output_validators": [one]}, r"output_validators: one must accept \(ctx, output\) \(too many"),
             ({"input_guardrails": [3]}, r"input_guardrails must be a list of functions of \(ctx, prompt\)"),
-            ({"output_guardrails": [one]}, r"output_guardrails: one must take \(ctx, output\)"),
+            ({"output_guardrails": [one]}, r"output_guardrails: one must accept \(ctx, output\)"),
             ({"output_retries": -1}, "output_retries must be a whole number"),
             ({"needs_approval": "refund"}, "needs_approval must be"),
-            ({"needs_approval": ["refnd"], "tools": [look_up]}, "no tool is called 'refnd': the tools are look_up"),
-            ({"needs_approval": ["refund"]}, "no tool is called 'refund': there are no tools"),
+            (
+                {"needs_approval": ["refnd"], "tools": [look_up]},
+                "a tool that does not exist, 'refnd': the tools are look_up",
+            ),
+            ({"needs_approval": ["refund"]}, "a tool that does not exist, 'refund': there are no tools"),
             ({"model": object()}, 'model must be a name such as "openai:gpt-4o", or a provider'),
             ({"model": ScriptedProvider}, 'model must be a name such as "openai:gpt-4o", or a provider'),
         ):
@@ -378,7 +382,7 @@ class Messages(IsolatedAsyncioTestCase):
                 [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]}],
                 "as arguments a string with a JSON object",
             ),
-            ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 contains more than text"),
+            ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 may contain only text"),
         ):
             with self.subTest(wanted=wanted), self.assertRaisesRegex(OptionsError, wanted):
                 await scripted("Hi.").run("Hi.", message_history=history)
@@ -735,7 +739,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
             result = await clerk.run("Is it?", session="s")
             self.assertEqual(result.output, "Sorry.")
             said = [event.error_message for event in result.events if isinstance(event, ToolResult)]
-            self.assertRegex(str(said), "the agent judge ended as 'blocked:(in|out)put_guardrail'")
+            self.assertRegex(str(said), "the agent judge ended with the stop reason 'blocked:(in|out)put_guardrail'")
             assert_closed(self, clerk.options.session_store, "s")
 
     async def test_an_approval_of_the_inner_agent_waits_once_for_both(self) -> None:
@@ -827,7 +831,7 @@ class Hooks(IsolatedAsyncioTestCase):
         )
         await agent.run("Where?", deps=Shop(), session="s")
         self.assertEqual(seen, [("paid", "look_up", "s")])
-        with self.assertRaisesRegex(OptionsError, "hooks: unknown point 'before_tool': the points are"):
+        with self.assertRaisesRegex(OptionsError, "hooks has the unknown point 'before_tool': the points are"):
             await scripted("Hi.", hooks={"before_tool": [before]}).run("Hi.")
 
 

@@ -507,7 +507,7 @@ class Sessions(CommandCase):
     def test_verify_finds_an_intact_session_intact(self) -> None:
         self.assertEqual(self.command("sessions", "verify"), (OK, f"{self.session_id}: intact\n", ""))
         code, out, _ = self.command("sessions", "verify", "--all")
-        self.assertEqual((code, out.splitlines()[-1]), (OK, "1 sessions, 0 damaged"))
+        self.assertEqual((code, out.splitlines()[-1]), (OK, "1 session, 0 damaged"))
 
     def test_verify_names_the_damage_and_salvage_saves_what_is_good(self) -> None:
         data = bytearray(self._log().read_bytes())

@@ -170,7 +170,7 @@ class Command(unittest.TestCase):
 
     def test_wrong_usage_is_2_with_one_sentence(self) -> None:
         for arguments, words in (
-            (["nowhere.toml"], "cannot be read"),
+            (["nowhere.toml"], "the suite cannot be read"),
             ([str(self.suite), "--case", "x"], "unknown case 'x': the cases are hello, bye"),
             ([str(self.suite), "--variant", "x"], "unknown variant 'x'"),
             ([str(self.suite), "--repeats", "0"], "at least 1"),
@@ -238,7 +238,7 @@ class CtrlC(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (130, ""), done.stderr)
         self.assertRegex(
             done.stderr,
-            r"stopped; 1 runs are kept. To continue: openagentic-sdk eval \S+suite.py --resume \w+ --store ",
+            r"stopped, with 1 run kept. To continue: openagentic-sdk eval \S+suite.py --resume \w+ --store ",
         )
         self.assertNotIn("Traceback", done.stderr)
         store = FileSessionStore(folder)

@@ -75,7 +75,7 @@ class Reading(unittest.TestCase):
             ("0 22-6 * * *", "22-23,0-6"),
             ("0 0 1 dec-jan *", "dec-12,1-jan"),
         ):
-            with self.assertRaisesRegex(OptionsError, f"ranges must ascend: write two, {way_out}"):
+            with self.assertRaisesRegex(OptionsError, f"ranges must ascend: write two ranges, {way_out}"):
                 parse_cron(text)
             parse_cron(text.replace(text.split()[{"sat": 4, "22-": 1, "dec": 3}[way_out[:3]]], way_out))
 

@@ -216,7 +216,8 @@ class PlansTest(unittest.TestCase):
         self.assertEqual(inner_calls(denied), [("delete_file", "denied")])
         gate = PermissionGate(permission_mode="bypass", deny=["delete_file"])
         self.assertIn(
-            "the function does not exist", planner_messages(self.play("delete_file(file='a')", permission_gate=gate))
+            "the function delete_file does not exist",
+            planner_messages(self.play("delete_file(file='a')", permission_gate=gate)),
         )
         hooks = HookEngine(pre_tool_use=[HookMatcher("change", "send_money", change)])
         result = self.play("read_mail()\nsend_money(to='Carol', amount=50)", hooks=hooks)

@@ -76,7 +76,7 @@ class EditTest(McpCase):
         self.mcp("add", "there", "--", "x")
         for argv, wanted in (
             (["add", "there", "--", "y"], "mcp remove there"),
-            (["add", "a__b", "--", "x"], "not a valid server name"),
+            (["add", "a__b", "--", "x"], "not a valid name of an MCP server"),
             (["add", "a"], "--help shows examples"),
             (["add", "a", "-H", "X: y", "--", "x"], "headers and logins are for a URL"),
             (["add", "a", "-e", "no-joint", "--", "x"], "not of the form -e NAME=VALUE"),

@@ -161,7 +161,7 @@ class Schemas(unittest.TestCase):
         for _ in range(40):
             deep = {"properties": {"a": deep}}
         cases = {
-            "not an object but a list": [1],
+            "must be an object, not a value of type list": [1],
             "arguments must be an object": {"type": "array"},
             "never fetched": {"properties": {"a": {"$ref": "https://example.com/a.json"}}},
             "that schema does not exist": {"properties": {"a": {"$ref": "#/$defs/none"}}},

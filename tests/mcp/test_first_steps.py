@@ -66,7 +66,7 @@ class Entries(unittest.TestCase):
 
     def test_a_value_of_a_wrong_type_is_named_by_its_key_and_not_repeated(self) -> None:
         for key, words in (
-            ("env", "env.'PORT' must be a string, not a value of type int"),
+            ("env", "'PORT' in env must be a string, not a value of type int"),
             ("headers", "headers.'PORT' must be"),
         ):
             with self.assertRaisesRegex(OptionsError, words) as caught:

@@ -155,7 +155,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             "wrong": "did not finish tools/call within 0.5 s (call_timeout_s)",
             "flood": "the very last words",
             "garbled": "wrote a message that cannot be read",
-            "chatters": "are not messages; 10001 lines of its output were not messages, the first: 'y'",
+            "chatters": "are not messages; it wrote 10,001 lines that cannot be read as a message, first 'y'",
         }
         for name, reason in reasons.items():
             with self.subTest(name):

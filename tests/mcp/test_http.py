@@ -242,7 +242,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertIn("405", why)
         self.assertIn("initialize", other.seen)
         why = (await self.seat(self.serve(other).url + "/mcp", is_sse=True)).event.error_message
-        self.assertIn("which is on another host", why or "")
+        self.assertIn("which has another scheme, host or port", why or "")
         for endpoint in ("http://[x", "//["):
             why = (
                 await self.seat(self.serve(Script(LEGACY, GET=stream(endpoint))).url, is_sse=True)

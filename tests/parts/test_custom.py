@@ -580,7 +580,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
                 made = part_with(**{seam: lambda self, *given, value=value: value})
                 result = await run(prompt="hi", options=options_for(["a", "b"], parts=[made]))
                 self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"), value)
-                self.assertIn("return a string of at most 65536 bytes, or None", result.error_message)
+                self.assertIn("return a non-blank string of at most 65536 bytes, or None", result.error_message)
 
     def test_bad_parts_are_refused_with_the_value_and_a_remedy(self):
         class Nameless(CustomPart):
@@ -604,7 +604,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             ([part_with(name="x" * 65)], "the name of Made"),
             ([part_with(name="a\n")], "the name of Made"),
             ([part_with(name=7)], "the name of Made is 7"),
-            ([Tally, partial(Tally)], r"parts\[1\]: two parts are named 'tally'"),
+            ([Tally, partial(Tally)], r"two parts are named 'tally': give Tally \(parts\[1\]\)"),
             ([part_with(see_results=lambda self, result: None)], "Made.see_results is not a seam .* mean see_result"),
             ([part_with(beforeStep=lambda self: None)], "did you mean before_step"),
             ([part_with(see_pormpt=lambda self, prompt: None)], "did you mean see_prompt"),

@@ -199,10 +199,10 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
         wide = PNG[:16] + struct.pack(">II", 9000, 10) + PNG[24:]
         cases = [
             ([], "a non-empty list of parts"),
-            ([{"type": "image"}], "part 1 of the prompt .* needs one of path, data"),
+            ([{"type": "image"}], "part 1 of the prompt .* needs exactly one of path, data"),
             ([{"type": "text", "text": "x"}, {"type": "video", "data": "x"}], "part 2"),
             ([{"type": "image", "data": "no base64!"}], "not base64"),
-            ([{"type": "image", "data": "", "path": "x"}], "needs one of"),
+            ([{"type": "image", "data": "", "path": "x"}], "needs exactly one of"),
             ([data_part(PDF)], "application/pdf is sent as file"),
             ([data_part(PNG, media_type="image/gif")], "its bytes are image/png"),
             ([data_part(b"??")], "give its media_type"),

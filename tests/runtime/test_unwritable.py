@@ -70,7 +70,7 @@ class Unwritable(unittest.IsolatedAsyncioTestCase):
                     result = await self.result_of(output)
                     self.assertEqual(result.error_message is not None, result.outcome == "error")
         message = (await self.result_of(ToolOutput("x", meta={"key": nested(MAX_DEPTH)}))).error_message
-        self.assertIn("the call ran, but the meta of its output", message)
+        self.assertIn("the call ran, but its output's meta must be", message)
 
     async def test_an_output_of_a_hook_becomes_text(self) -> None:
         for words, value in VALUES.items():

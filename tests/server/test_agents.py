@@ -63,7 +63,9 @@ class Registry(unittest.TestCase):
         for agents in (Agents(given), asyncio.run(register())):
             self.assertEqual(agents.options("shop").system_prompt, "You keep a shop.")
             self.assertEqual(agents.options("count").model, "workflow")
-        with self.assertRaisesRegex(OptionsError, r"agent 'shop': deps must be a int.*to_options\(deps=...\)"):
+        with self.assertRaisesRegex(
+            OptionsError, r"agent 'shop': deps must be of the type int.*to_options\(deps=...\)"
+        ):
             Agents({"shop": Agent(ScriptedProvider(), deps=int)})
 
     def test_a_client_may_lower_limits_and_raise_none(self) -> None:

@@ -502,9 +502,9 @@ class LifecycleTest(unittest.TestCase):
             "bad.zip is not a session archive: it has no manifest.json": None,
             "bad.zip is not a session archive: its manifest.json has another format": {"format": "a book"},
             "bad.zip is not a session archive: its manifest.json has another": [1],
-            "the archive has version 2, and this package reads 1: upgrade openagentic-sdk": {**manifest, "version": 2},
-            "the archive's manifest is damaged: it names no sessions": {**manifest, "sessions": []},
-            "the archive's manifest is damaged: it names no sessions, or": {**manifest, "sessions": [{"id": "s"}]},
+            "has version 2, and this package reads 1: upgrade openagentic-sdk": {**manifest, "version": 2},
+            " is damaged: it names no sessions": {**manifest, "sessions": []},
+            " is damaged: it names no sessions, or": {**manifest, "sessions": [{"id": "s"}]},
         }.items():
             (bad := self.place / "bad.zip").unlink(missing_ok=True)
             rewrite(good, bad, partial(with_manifest, value))

@@ -307,11 +307,13 @@ class WorkflowCommand(CommandCase):
         ):
             with self.subTest(name, words=words):
                 self.assertEqual(self.run_flow(name, *words)[0], USAGE)
-        self.assertIn(": the arguments are repository, most\n", self.run_flow("review", "most=1")[2])
-        self.assertIn("most=a,b: the value must be", said := self.run_flow("review", "repository=x", "most=a,b")[2])
-        self.assertIn("; write it as JSON", said)
+        self.assertIn(" (the arguments are repository, most)\n", self.run_flow("review", "most=1")[2])
+        self.assertIn(
+            "most=a,b cannot be used (the value must be", said := self.run_flow("review", "repository=x", "most=a,b")[2]
+        )
+        self.assertIn(": write it as JSON", said)
         self.assertEqual(self.command("workflow", "run", "flows")[0], USAGE)
-        self.assertIn("not its file: flows:review", self.command("workflow", "run", "flows.py:review")[2])
+        self.assertIn("instead of its file, as flows:review", self.command("workflow", "run", "flows.py:review")[2])
         self.assertEqual(self.session_ids(), [])
 
     def test_a_number_is_a_text_where_the_parameter_is_one(self) -> None:

@@ -192,8 +192,8 @@ class ResultsOfWorkflows(unittest.IsolatedAsyncioTestCase):
         for body, words in (
             (limited, "limit a time with flow.first"),
             (grouped, "several at once with flow.gather"),
-            (gathered, "which no log records"),
-            (slept, "which no log records"),
+            (gathered, "which is not recorded in the log"),
+            (slept, "which is not recorded in the log"),
         ):
             with self.subTest(body.__name__), self.assertRaisesRegex(RunFailedError, words):
                 await workflow(body).run(options=OpenAgenticOptions(session_store=MemorySessionStore()))

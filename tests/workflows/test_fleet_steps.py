@@ -149,7 +149,7 @@ class FleetSteps(FleetCase):
         for attempt, turns in ((2, []), (3, ["late"])):
             step, wait = WorkflowProgress.of(self.store.read_events(session)).steps.values()
             self.assertEqual((step.number, step.state, wait.state), ("1", "failed", "done"))
-            self.assertIn("its run ended as 'error': script has 0 turns", step.message)
+            self.assertIn("its run ended with the stop reason 'error': script has 0 turns", step.message)
             self.assertEqual(retry_step(self.store, session, "1"), f"1_{attempt}")
             fleet = self.fleet_of(ScriptedProvider(turns))
             run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", None, session=session)))

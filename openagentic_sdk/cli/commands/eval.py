@@ -126,7 +126,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
         if progress.session_id is not None:
             report = _read(store, progress.session_id)
             how = f"openagentic-sdk eval {shlex.quote(args.suite)} --resume {report.session_id}{store_flag(args)}"
-            print(f"\nstopped; {len(report.runs)} runs are kept. To continue: {how}", file=sys.stderr)
+            print(f"\nstopped, with {plural(len(report.runs), 'run')} kept. To continue: {how}", file=sys.stderr)
         return INTERRUPTED
     progress.end()
     return _give(report, args, suite)
@@ -144,7 +144,7 @@ def _unfinished(store: SessionStore, name: str, suite: str) -> str:
             ends = [event for event in events if isinstance(event, EvalFinished)]
             if any(isinstance(e, EvalStarted) for e in events) and (not ends or ends[-1].left):
                 return row.id
-    raise OptionsError(f"this store contains no interrupted eval of {suite!r}")
+    raise OptionsError(f"this store contains no interrupted eval of {suite!r}: omit --resume to begin one")
 
 
 def _read(store: SessionStore, session_id: str) -> EvalReport:
@@ -272,9 +272,11 @@ def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[s
     """Describe what improved and got worse between two evals, in sentences; `fail_on` separates worse cases that fail from
     those that do not.
     """
-    lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
+    lines = [
+        f"{plural(comparison.cases, 'case')} ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"
+    ]
     if comparison.replayed:
-        lines.append(f"  {len(comparison.replayed)} were replayed, which checks equality and gives no score")
+        lines.append(f"  replays, which check equality and give no score: {len(comparison.replayed)}")
         lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in comparison.differs[:_MAX_CHANGED]]
     failing = comparison.failing[fail_on]
     wavering = [name for name in comparison.worse if name not in failing]

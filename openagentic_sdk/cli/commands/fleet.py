@@ -154,7 +154,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
 
     def complain(problem: str) -> None:
         with suppress(OSError):
-            print(f"openagentic-sdk: {on_one_line(problem, 500)}: trying again", file=sys.stderr, flush=True)
+            print(f"openagentic-sdk: {on_one_line(problem, 500)}; trying again", file=sys.stderr, flush=True)
 
     worker = Worker(
         fleet,
@@ -211,7 +211,8 @@ async def _retry(fleet: Fleet, args: argparse.Namespace) -> int:
     run = await fleet.status(await fleet.retry(args.run))
     if run.is_over:
         raise FleetError(
-            f"run {args.run} was retried before, as run {run.id}, which has {run.state}: `fleet status {run.id}` shows it"
+            f"run {args.run} was retried before, as run {run.id}, which is over ({run.state}): "
+            f"`fleet status {run.id}` shows it"
         )
     Screen(sys.stdout).tell(args.json, run.to_dict(), [str(run.id)])
     return OK

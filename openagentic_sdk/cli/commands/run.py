@@ -86,7 +86,9 @@ def _read_schema(path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise OptionsError(f"--output-schema {path} cannot be read: {reason_of(error)}") from error
     if not isinstance(schema, dict):
-        raise OptionsError(f"--output-schema {path}: a schema is a JSON object, not {type(schema).__name__}")
+        raise OptionsError(
+            f"--output-schema {path} must contain a JSON object, not a value of type {type(schema).__name__}"
+        )
     return schema
 
 

@@ -71,7 +71,7 @@ class ResultPrinter:
             print(printable(text) if sys.stdout.isatty() else text, flush=True)
         else:
             again = f"; continue with --resume {event.session_id}"
-            why = event.error_message or f"the run ended as {event.stop_reason}{again}"
+            why = event.error_message or f"the run ended with the stop reason {event.stop_reason}{again}"
             print(f"openagentic-sdk: {printable(why)}", file=sys.stderr, flush=True)
 
 

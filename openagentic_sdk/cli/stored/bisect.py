@@ -116,7 +116,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
             ends = [e async for e in played if isinstance(e, Result) and e.parent_tool_use_id is None]
         end = ends[-1]
         well = end.stop_reason == "end" and pattern.search(end.final_text) is not None
-        verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, ended as {end.stop_reason}"
+        verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, stop reason {end.stop_reason}"
         screen.line(f"with {_change_list(args.change[:count])}: {verdict}")
         return well
 

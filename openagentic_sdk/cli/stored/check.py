@@ -61,7 +61,7 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
     if args.all and not args.json:
         unfinished = verdicts.count(_UNFINISHED)
         more = f", {unfinished} partly erased" if unfinished else ""
-        screen.line(f"{len(names)} sessions, {verdicts.count(_DAMAGED)} damaged{more}")
+        screen.line(f"{plural(len(names), 'session')}, {verdicts.count(_DAMAGED)} damaged{more}")
     return OK if all(verdict == _INTACT for verdict in verdicts) else FAILED
 
 
@@ -134,6 +134,6 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
         )
     if saved.report.behind:
         advice = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
-        screen.line(f"  {saved.report.behind} events after the damage are intact: {advice}")
+        screen.line(f"  {plural(saved.report.behind, 'intact event')} after the damage: {advice}")
     screen.lines(f"  {on_one_line(str(problem))}" for problem in saved.report.problems)
     return OK

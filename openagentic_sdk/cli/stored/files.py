@@ -103,7 +103,9 @@ def newest_restore(store: SessionStore, session_id: str, to_seq: int) -> FilesRe
     events = store.iter_events(session_id, after_seq=to_seq)
     restores = [event for event in events if isinstance(event, FilesRestored) and event.to_seq == to_seq]
     if not restores:
-        raise SessionError(f"session {session_id!r} has no files that were just restored: look at its events")
+        raise SessionError(
+            f"session {session_id!r} does not record that files were restored to event {to_seq}: look at its events"
+        )
     return restores[-1]
 
 

@@ -210,7 +210,7 @@ class _DocumentReader:
                 if not words:
                     yield keyword, value
                 elif value is not None and value not in ([], (), {}):  # empty: no constraint
-                    self._problem(f"{place}/{keyword}", words)
+                    self._problem(f"{place}/{keyword}", f"{keyword} {words}" if words.startswith("must ") else words)
             elif not isinstance(keyword, str) or not (keyword in _NOTES or keyword.startswith("x-")):
                 self._problem(place, f"{show(keyword)} is not a supported keyword, so it would never reject anything")
             elif keyword == "default":
@@ -240,7 +240,7 @@ class _DocumentReader:
                 words = f"refers to {show(reference)}, which does not exist"
                 elsewhere = f"refers to {show(reference)}, which is in another document, and those are never fetched"
                 is_here = (address, "") in self._places
-                self._problem(f"{place}/{keyword}", words if is_here else elsewhere)
+                self._problem(f"{place}/{keyword}", f"{keyword} {words if is_here else elsewhere}")
             elif keyword == "$ref":
                 node.target = target
             else:

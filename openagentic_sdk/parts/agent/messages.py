@@ -36,12 +36,14 @@ def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
     for number, message in enumerate(messages, 1):
         where = f"message_history: message {number}"
         if not isinstance(message, Mapping):
-            raise OptionsError(f"{where} is {shown(message)}: use the value of result.new_messages()")
+            raise OptionsError(f"{where} must be a mapping, as in result.new_messages(), not {shown(message)}")
         role, text = message.get("role"), _text(message.get("content"), where)
         if role == "tool":
             call_id = message.get("tool_call_id")
             if call_id not in waiting:
-                raise OptionsError(f"{where} is the result of {shown(call_id)}, but no call before it has that id")
+                raise OptionsError(
+                    f"{where} is the result of call {shown(call_id)}, but no unanswered call before it has that id"
+                )
             waiting.remove(str(call_id))
             events.append(ToolResult(str(call_id), text))
             continue
@@ -71,7 +73,7 @@ def _text(content: Any, where: str) -> str:
     parts = content if isinstance(content, Sequence) else [content]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
-        raise OptionsError(f"{where} contains more than text: to keep pictures, continue the session with session=...")
+        raise OptionsError(f"{where} may contain only text: to keep pictures, continue the session with session=...")
     return "\n\n".join(map(str, texts))
 
 

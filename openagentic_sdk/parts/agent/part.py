@@ -152,7 +152,7 @@ class AgentPart(PackagePart):
             for validator in rules.validators:
                 output = await _ask(validator, context, output, "validator")
                 if output is None and not rules.may_be_none:
-                    raise OptionsError(f"output_validators: {name_of(validator)} returned None: return the output")
+                    raise OptionsError(f"the output validator {name_of(validator)} returned None: return the output")
         except OptionsError:  # a ValueError that the model cannot repair
             raise
         except (ModelRetryError, ValueError) as error:
@@ -298,7 +298,7 @@ class AgentTool(Tool):
         done = await ctx.services.get(Subagents).spawn(ctx.tool_use_id or "", self.name, input["prompt"])
         if done.stop_reason != "end":
             why = f": {done.error_message}" if done.error_message else ""
-            raise ToolError(f"the agent {self.name} ended as {done.stop_reason!r}{why}")
+            raise ToolError(f"the agent {self.name} ended with the stop reason {done.stop_reason!r}{why}")
         return done.final_text
 
 

@@ -222,11 +222,11 @@ def check_parts(openers: Any) -> None:
         name = kind.name
         if not isinstance(name, str) or not _NAME.match(name):
             raise OptionsError(
-                f"{where}: the name of {kind.__name__} is {shown(name)}: use 1 to 64 letters, digits, _, - and ."
+                f"in {where}, the name of {kind.__name__} is {shown(name)}: use 1 to 64 letters, digits, _, - and ."
             )
         _check_seams(kind, where)
         if name in names:
-            raise OptionsError(f"{where}: two parts are named {name!r}: give {kind.__name__} another name")
+            raise OptionsError(f"two parts are named {name!r}: give {kind.__name__} ({where}) another name")
         names.add(name)
         for setting, check in (("version", _VERSION), ("timeout_s", _SECONDS)):
             requirement = check(getattr(kind, setting))

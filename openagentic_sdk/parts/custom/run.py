@@ -192,7 +192,7 @@ class CustomPartRun(Part):
 
     def _check_text(self, seam: str, text: object) -> None:
         if not isinstance(text, str) or not text.strip() or len(text.encode("utf-8", "replace")) > MAX_BLOCK_BYTES:
-            requirement = f"return a string of at most {MAX_BLOCK_BYTES} bytes, or None"
+            requirement = f"return a non-blank string of at most {MAX_BLOCK_BYTES} bytes, or None"
             raise self._failure(seam, f"it returned {shown(text)}: {requirement}")
 
     async def _ask(self, seam: str, *args: Any) -> Any:

@@ -82,7 +82,9 @@ def read_definitions(
             room -= len(canonical_json(definition.input_schema))
         except ValueError as error:
             name = raw.get("name") if isinstance(raw, Mapping) else None
-            problems.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
+            problems.append(
+                Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name or "(no name)"), 200))
+            )
             continue
         if definition.name in by_name:
             why = "the server lists two tools with this name; the first one is used"
@@ -178,7 +180,7 @@ def read_schema(schema: Any) -> dict[str, Any]:
     if schema is None:
         schema = {}
     if not isinstance(schema, Mapping):
-        raise ValueError(f"its input schema is not an object but a {type(schema).__name__}")
+        raise ValueError(f"its input schema must be an object, not a value of type {type(schema).__name__}")
     with suppress(InvalidEventError):
         text = dumps_json(schema)
         if len(text) <= MAX_SCHEMA_BYTES:

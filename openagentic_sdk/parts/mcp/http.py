@@ -429,8 +429,8 @@ class HttpWire:
             ) from error
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
             raise McpError(
-                f"the server {self.name} expects messages at {shown_url(url)}, which is on another host: nothing was sent "
-                "there",
+                f"the server {self.name} expects messages at {shown_url(url)}, which has another scheme, host or "
+                "port: nothing was sent there",
                 server=self.name,
             )
         return url

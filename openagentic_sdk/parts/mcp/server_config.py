@@ -260,7 +260,7 @@ def _check_texts(key: str, value: Any) -> None:
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
             raise OptionsError(
-                f"{key}.{shown(name)} must be a string, not a value of type {type(text).__name__}: put it in quotes"
+                f"{shown(name)} in {key} must be a string, not a value of type {type(text).__name__}: put it in quotes"
             )
 
 
@@ -305,6 +305,6 @@ def check_server_name(name: Any) -> None:
     """Raise `OptionsError` for a name that is not valid in a tool name, `mcp__server__tool`."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
-            f"mcp_servers: {shown(name)} is not a valid server name: use up to 40 letters, digits, '-' and '_', without "
+            f"{shown(name)} is not a valid name of an MCP server: use up to 40 letters, digits, '-' and '_', without "
             "'__' and without '_' at either end"
         )

@@ -18,6 +18,7 @@ from ...errors import InvalidEventError, McpError, ToolError
 from ...ground.jsonrpc import NO_OPEN_REQUEST, Lines, Peer
 from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
+from ...ground.words import plural
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .protocol import LONG_BYTES, as_batch, read_long_message, read_message
 from .server_config import McpServer, mask_secrets
@@ -282,7 +283,8 @@ class StdioWire:
         words = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
             first = mask_secrets(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
-            words = f"; {self._strays} lines of its output were not messages, the first: {first[:200]!r}{words}"
+            lines = plural(self._strays, "line")
+            words = f"; it wrote {lines} that cannot be read as a message, first {first[:200]!r}{words}"
         return words
 
     # --- end ---------------------------------------------------------------------------------------------------------

@@ -159,5 +159,5 @@ def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> An
     except (OSError, ValueError, RecursionError) as error:
         if problems is None:
             raise OptionsError(f"{path} cannot be read: {reason_of(error)}") from error
-        problems.append(Diagnostic.left_out("plugin", f"left out: {error}", path))
+        problems.append(Diagnostic.left_out("plugin", f"the file is left out: {error}", path))
         return None

@@ -230,7 +230,9 @@ def read_plugins(
         except (OSError, ValueError):  # it no longer exists, or the registry contains no path
             is_same = False
         if not is_same:
-            text = f"the files of the plugin {key} have changed since it was added: look at them and add it again"
+            text = (
+                f"the files of plugin {key} are gone or have changed since it was added: look at them and add it again"
+            )
             problems.append(Diagnostic("plugin-changed", text, path=place, is_error=True))
             continue
         plugin = load_plugin(key, place, scope, problems, listed)

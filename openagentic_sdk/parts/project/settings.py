@@ -216,10 +216,12 @@ def _read_file(file: _File) -> Settings | None:
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno not in (None, *_NO_FILE):
             return _inaccessible(file, error)
-        note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
+        note = Diagnostic("settings-unreadable", f"the file is left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     if not isinstance(data, dict):
-        note = Diagnostic("settings-unreadable", "ignored: this is not a JSON object", path=file.path, is_error=True)
+        note = Diagnostic(
+            "settings-unreadable", "the file is ignored: it is not a JSON object", path=file.path, is_error=True
+        )
         return Settings(diagnostics=(note,))
     return Entries(file.path, file.scope, text).settings(data)
 

@@ -23,6 +23,7 @@ from zlib import error as ZlibError
 from ...errors import InvalidEventError, StorageError
 from ...events import Event
 from ...ground.disk import SystemDisk, whole_file
+from ...ground.system import reason_of
 from ...serialization import dumps_event, dumps_json, loads_event, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import check_expected_seq
@@ -162,7 +163,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
                 raise StorageError(f"{path} is not a session archive: {packed:,} bytes of it unpack to {size:,}")
             yield file
     except (OSError, BadZipFile) as error:
-        raise StorageError(f"{path} cannot be read as an archive: {error}") from error
+        raise StorageError(f"{path} cannot be read as an archive: {reason_of(error)}") from error
     except InvalidEventError as error:
         raise StorageError(f"the archive {path} is damaged: {error}") from error
     except (KeyError, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
@@ -174,18 +175,20 @@ def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
     if MANIFEST_NAME not in file.namelist():
         raise StorageError(f"{file.filename} is not a session archive: it has no {MANIFEST_NAME}")
     if file.getinfo(MANIFEST_NAME).file_size > MAX_MANIFEST_BYTES:
-        raise StorageError(f"the archive's manifest exceeds {MAX_MANIFEST_BYTES:,} bytes")
+        raise StorageError(f"the manifest of the archive {file.filename} exceeds {MAX_MANIFEST_BYTES:,} bytes")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
         raise StorageError(f"{file.filename} is not a session archive: its {MANIFEST_NAME} has another format")
     if manifest.get("version") != VERSION:
         raise StorageError(
-            f"the archive has version {manifest.get('version')!r}, and this package reads {VERSION}: upgrade openagentic-sdk"
+            f"the archive {file.filename} has version {manifest.get('version')!r:.20}, and this package reads {VERSION}: "
+            "upgrade openagentic-sdk"
         )
     entries = manifest.get("sessions")
     if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
         raise StorageError(
-            "the archive's manifest is damaged: it names no sessions, or a session's entry is incomplete"
+            f"the manifest of the archive {file.filename} is damaged: it names no sessions, or a session's entry is "
+            "incomplete"
         )
     yield from entries
 
@@ -211,19 +214,21 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
         while line := log.readline(MAX_LINE_BYTES):
             count += 1
             if not line.endswith(b"\n"):
-                raise StorageError(f"the archive is damaged: session {session_id!r} has an unterminated line")
+                raise StorageError(
+                    f"the archive {file.filename} is damaged: session {session_id!r} has an unterminated line"
+                )
             digest.update(line)
             try:
                 event = loads_event(line, strict=False)
             except InvalidEventError as error:
                 raise StorageError(
-                    f"the archive is damaged: event {count} of session {session_id!r} is invalid: {error}",
+                    f"the archive {file.filename} is damaged: event {count} of session {session_id!r} is invalid ({error})",
                     session_id=session_id,
                 ) from error
             yield event
     if digest.hexdigest() != entry["sha256"] or count != entry["events"]:
         raise StorageError(
-            f"the archive is damaged: the events of session {entry['id']!r} do not match its manifest",
+            f"the archive {file.filename} is damaged: the events of session {entry['id']!r} do not match its manifest",
             session_id=entry["id"],
         )
 
@@ -239,7 +244,7 @@ def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[byt
         data = file.read(member)
         if hashlib.sha256(data).hexdigest() != name:
             raise StorageError(
-                f"the archive is damaged: blob {name} of session {entry['id']!r} does not match its digest",
+                f"the archive {file.filename} is damaged: blob {name} of session {entry['id']!r} does not match its digest",
                 session_id=entry["id"],
             )
         yield data

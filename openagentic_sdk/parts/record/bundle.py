@@ -66,4 +66,5 @@ def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
             raise KeyError("session_id")
         return {data["session_id"]: [event_from_dict(each["event"], strict=False) for each in data["events"]]}
     except (InvalidEventError, KeyError, TypeError) as error:
-        raise OptionsError(f"{path} is neither an archive nor a page of a record: {error}") from None
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise OptionsError(f"{path} is neither an archive nor a page of a record: {why}") from None

@@ -92,7 +92,9 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
             waiting.pop(call_id, None)
             events.append(ToolResult(call_id, output=_text(message.get("content"))))
         else:
-            raise InvalidEventError(f"message {step} has no known role: {message!r:.200}")
+            raise InvalidEventError(
+                f"message {step} has no known role (system, developer, user, assistant or tool): {message!r:.200}"
+            )
     return stamp_events(events, first_seq=1, now=0.0)
 
 

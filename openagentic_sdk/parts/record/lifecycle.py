@@ -112,7 +112,9 @@ def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: s
     if session_id is None:
         newest = store.list_session_summaries(cwd=cwd, limit=1)
         if not newest:
-            raise SessionNotFoundError("(newest)", "this store" if cwd is None else f"this store for {cwd}")
+            error = SessionNotFoundError("(newest)")
+            error.args = ("this store contains no session" + ("" if cwd is None else f" of the folder {cwd}"),)
+            raise error
         return newest[0].id
     return whole_id(store, session_id)
 
@@ -287,7 +289,7 @@ def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = N
     require_store(store)
     check_settings({"to_seq": to_seq, "turns": turns}, {"to_seq": _WHOLE, "turns": _WHOLE})
     if (to_seq is None) == (turns is None):
-        raise OptionsError("rewind needs either to_seq or turns as its target")
+        raise OptionsError("a rewind needs exactly one of to_seq and turns")
     if to_seq is None:
         prompts = _prompts(standing_events(store.iter_events(session_id)))
         if turns is None or not 1 <= turns <= len(prompts):

@@ -204,7 +204,7 @@ def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trus
         command = ["openssl", "ts", "-verify", "-data", str(data), "-in", str(path), "-CAfile", trust.timestamp_ca]
         is_good = _succeeds(command, b"")
     how = (
-        "it was issued by an authority in the file"
+        f"it was issued by an authority in {trust.timestamp_ca}"
         if is_good
         else (f"it was not issued by an authority in {trust.timestamp_ca}")
     )

@@ -379,7 +379,8 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
         statement = statement_of(checkpoint)
         signatures = list(checkpoint.signatures)
     except (KeyError, TypeError) as error:
-        raise OptionsError(f"this is not a receipt of a signed record: {error} is missing") from None
+        why = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise OptionsError(f"this is not a receipt of a signed record: {why}") from None
     if checkpoint.session_id != session_id:
         return [Problem("receipt", detail=f"the receipt is for session {on_one_line(str(checkpoint.session_id), 80)}")]
     if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):

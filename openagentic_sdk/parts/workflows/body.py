@@ -149,8 +149,8 @@ class Branch(Promise[Any]):
                 waits_for.add_done_callback(_take_error)
                 waits_for.cancel()
             self._raises = WorkflowError(
-                f"the body of a workflow awaits {shown(waits_for)}, which no log records: await only flow.step(), "
-                "flow.sleep() and the like, and do everything else in a step"
+                f"the body of a workflow awaits {shown(waits_for)}, which is not recorded in the log: await only "
+                "flow.step(), flow.sleep() and the like, and do everything else in a step"
             )
             self.body.ready.append(self)
             return

@@ -85,7 +85,7 @@ async def run_elsewhere(
         raise
     if end["stop_reason"] != "end":
         why = f": {end['error']}" if end["error"] else ""
-        text = f"step {placed.number} ({name}), run {record['run']}, ended as {end['stop_reason']!r}{why}"
+        text = f"step {placed.number} ({name}), run {record['run']}, ended with the stop reason {end['stop_reason']!r}{why}"
         raise StepFailedError(text, step=placed.number, error_type=str(end["stop_reason"]))
     return str(end["text"])
 

@@ -104,7 +104,7 @@ def read_prompt(text: str, workflow: str) -> tuple[Mapping[str, Any], int]:
         name, arguments, history = prompt["workflow"], dict(prompt["arguments"]), int(prompt.get("history", 1))
     except (ValueError, KeyError, TypeError) as error:
         raise OptionsError(
-            f'the prompt of a workflow must be {{"workflow": {workflow!r}, "arguments": {{...}}}} as JSON: {error}'
+            f'the prompt of a workflow must be {{"workflow": "{workflow}", "arguments": {{...}}}} as JSON ({error})'
         ) from error
     if name != workflow:
         raise OptionsError(f"this session belongs to the workflow {name!r}, not {workflow!r}")

@@ -183,7 +183,7 @@ class WorkflowPart(PackagePart):
         """The error that ends a replay whose body continues after the end of its log."""
         ended = self.log.fold.ended
         if ended is None:
-            return RunStopped("waiting", "the log contains no more")
+            return RunStopped("waiting", "the log contains no more steps")
         new = next((step for step in self.work.new if step.record is None), None)
         what = (
             "waits for a step that did not end"

@@ -187,7 +187,9 @@ class WorkflowProgress:
         reason = end.get("stop_reason")
         if reason != "end":
             step.state = "cancelled" if reason == "interrupted" else "failed"
-            step.message = f"its run ended as {reason!r}" + (f": {end['error']}" if end.get("error") else "")
+            step.message = f"its run ended with the stop reason {reason!r}" + (
+                f": {end['error']}" if end.get("error") else ""
+            )
 
     def was_enqueued(self, number: str) -> bool:
         """Whether the step was a run of a fleet."""

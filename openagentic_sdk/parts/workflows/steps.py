@@ -71,10 +71,10 @@ _OF_TOOLS = READ_TOOLS | EDIT_TOOLS | NETWORK_TOOLS | {"Bash"}
 
 def _name(name: Any) -> str | None:
     if isinstance(name, str) and name in _OF_TOOLS:
-        return "a name other than that of a built-in tool, whose input permissions read"
+        return "a name that no built-in tool has, since permission rules read the input of such a tool"
     if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not _OF_RULES & {*name}:
         return None
-    return f"a string of 1 to {MAX_NAME_CHARS} visible characters, except those used in rules: ( ) [ ] * ? | ,"
+    return f"a string of 1 to {MAX_NAME_CHARS} visible characters other than ( ) [ ] * ? | and commas, which rules use"
 
 
 NAMES: Mapping[str, Check] = {

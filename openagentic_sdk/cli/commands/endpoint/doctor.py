@@ -17,6 +17,7 @@ from ....assemble import configured_servers, mcp_home
 from ....errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ....ground.system import working_dir
 from ....ground.text import on_one_line
+from ....ground.words import plural
 from ....parts.record.folds.costs import cost_report
 from ....parts.record.folds.prices import price_setting
 from ....providers.base import Done, ModelOutput, TextDelta
@@ -320,7 +321,7 @@ class _Examination:
                 first = first or time.perf_counter() - began
                 pieces += 1
         advice = "the endpoint sends its answers in one piece" if pieces == 1 else ""
-        return Finding("", pieces > 0, f"{pieces} pieces, the first after {first:.2f} s", advice)
+        return Finding("", pieces > 0, f"{plural(pieces, 'piece')}, the first after {first:.2f} s", advice)
 
     async def tool_call(self) -> Finding:
         output = await self.ask(_user("What is 2 + 3? Use the tool add."), tools=[_ADD])
@@ -348,7 +349,7 @@ class _Examination:
         output = await self.ask(_user(text), tools=[_ADD])
         count = len(output.tool_calls)
         advice = "" if count > 1 else "the agent works, one call at a time"
-        return Finding("", count > 1, f"{count} calls in one answer", advice)
+        return Finding("", count > 1, f"{plural(count, 'call')} in one answer", advice)
 
     async def usage(self) -> Finding:
         async for event in self._provider.stream(model=self._model, messages=[_user("Say: ok")]):

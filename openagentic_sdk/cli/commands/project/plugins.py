@@ -109,7 +109,7 @@ def _tell(notes: Sequence[Diagnostic], screen: Screen) -> int:
 def _check(args: argparse.Namespace, screen: Screen) -> int:
     folder, notes = os.path.realpath(args.target), list[Diagnostic]()
     if not os.path.isdir(folder):
-        return _tell([Diagnostic.left_out("plugin", "is not a folder", folder)], screen)
+        return _tell([Diagnostic.left_out("plugin", "it is not a folder", folder)], screen)
     if is_marketplace(folder):
         listed = listed_plugins(folder, notes)
         screen.line(f"marketplace {on_one_line(folder)}: {plural(len(listed), 'plugin')} of its own")

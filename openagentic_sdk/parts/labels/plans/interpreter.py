@@ -376,7 +376,7 @@ class _Expressions:
                 return self._values.compute(_FUNCTIONS[name], *args)
             case ast.Name(name) if name in names and not kwargs:
                 return await self._apply(names[name], args)
-        raise ToolError("the function does not exist, or its arguments do not match")
+        raise ToolError(f"the function {ast.unparse(node.func):.100} does not exist, or its arguments do not match")
 
     async def _call_tool(self, function: PlanFunction, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         arguments = dict(zip(function.arguments, args, strict=False))
@@ -442,14 +442,14 @@ class _Expressions:
                     items = [Value((Value(number, label), item), label) for number, item in enumerate(items)]
                 items = items[::-1] if name == "reversed" else items
                 return Value(tuple(items) if name == "tuple" else items, label)
-        raise ToolError(f"{name} cannot be called like this")
+        raise ToolError(f"{name} cannot be called with these arguments")
 
     async def _order(self, name: str, args: Sequence[Value], more: dict[str, Value]) -> Value:
         """Call `sorted`, whose items keep their labels, or `min` or `max`, whose result derives from all items."""
         values = self._values
         key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
         if more or (len(args) > 1 and name == "sorted"):
-            raise ToolError(f"{name} cannot be called like this")
+            raise ToolError(f"{name} cannot be called with these arguments")
         items = self._items(args[0]) if len(args) == 1 else [*args]
         keys = items if key is None else [await self._apply(key, [item]) for item in items]
         label = values.label_of(backwards, *keys).joined(args[0].label if len(args) == 1 else CLEAN)
@@ -588,7 +588,7 @@ class PlanInterpreter(_Expressions):
 
 def _as_key(key: Any) -> Any:
     if isinstance(key, list | dict | tuple):
-        raise TypeError("a key of a dict must be a string or a number")
+        raise TypeError("a key of a dict cannot be a list, a tuple or a dict")
     return key
 
 

@@ -111,7 +111,7 @@ class PlanValues:
         if kind is int and data.bit_length() > MAX_BITS:
             raise ToolError(f"a number has more than {MAX_BITS} bits")
         if not (data is None or kind in (str, bool, int, float) or isinstance(data, Mapping | list | tuple)):
-            raise TypeError(f"a plan has no values of type {kind.__name__}")
+            raise TypeError(f"a plan cannot contain values of type {kind.__name__}")
 
     def plain(self, value: Value, depth: int = 0) -> Any:
         """The data without labels. Raises `TypeError` for a lambda."""

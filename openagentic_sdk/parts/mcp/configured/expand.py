@@ -53,5 +53,8 @@ def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
             whole[key] = [expanded(each) for each in value] if isinstance(value, list) else expanded(value)
     if missing:
         names = ", ".join(f"${{{name}}}" for name in missing)
-        raise OptionsError(f"{names} is not set in the environment: set it, or give it a default as ${{NAME:-default}}")
+        are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        raise OptionsError(
+            f"{names} {are} not set in the environment: set {them}, or write a default, as in ${{NAME:-default}}"
+        )
     return whole

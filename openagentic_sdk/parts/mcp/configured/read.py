@@ -172,7 +172,9 @@ def _entries(
     if servers is None:
         return
     if not isinstance(servers, Mapping):
-        problems.append(Diagnostic("mcp-file", "ignored: mcpServers is not an object", path=source, is_error=True))
+        problems.append(
+            Diagnostic("mcp-file", "its mcpServers is not an object and is ignored", path=source, is_error=True)
+        )
         return
     if len(servers) > MAX_SERVERS:
         text = f"it names {len(servers)} servers, and only the first {MAX_SERVERS} are used"
@@ -228,5 +230,5 @@ def read_json_file(
             raise FileRefusedError(f"{path} is not a JSON object")
         return data
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(Diagnostic("mcp-file", f"left out: {error}", path=path, is_error=True))
+        problems.append(Diagnostic("mcp-file", f"the file is left out: {error}", path=path, is_error=True))
         return {}

@@ -93,7 +93,7 @@ def _resolve_one(
     try:
         check_server_name(entry.name)
         if "url" in fields and "type" not in fields:
-            raise OptionsError('it has a url and no type: add "type": "http"')
+            raise OptionsError('it has a url but no type; add "type": "http"')
         pin = fields.pop("pin", True)
         if not isinstance(pin, bool):
             raise OptionsError(f"pin must be true or false, not {pin!r:.100}")

@@ -93,7 +93,7 @@ def read_entry(text: str) -> dict[str, Any]:
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise OptionsError(f"that is not JSON: {error}") from error
+        raise OptionsError(f"the entry is not JSON: {error}") from error
     if not isinstance(entry, dict):
         raise OptionsError('an entry must be an object, such as {"command": "npx", "args": ["-y", "some-server"]}')
     return entry

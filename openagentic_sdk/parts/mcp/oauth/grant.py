@@ -107,7 +107,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
     if not secrets.compare_digest(answers.get("state", "").encode(), attempt.state.encode()):
         raise McpAuthError("the browser's response belongs to another login: start again")
     if "iss" in query and answers.get("iss") not in (issuer.issuer, issuer.stated_name or issuer.issuer):
-        issuer_name = visible(str(query["iss"]))[:200]
+        issuer_name = visible(" and ".join(query["iss"]))[:200]
         raise McpAuthError(f"the response comes from {issuer_name}, not from {issuer.issuer}, and was discarded")
     if "iss" not in query and issuer.sends_issuer:
         raise McpAuthError(f"the response lacks the required `iss` of {issuer.issuer} and was discarded")
@@ -143,12 +143,11 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
     client_id = data.get("client_id")
     if not is_sendable(client_id) or not (secret is None or is_sendable(secret)):
         name = "client_secret" if is_sendable(client_id) else "client_id"
-        raise McpAuthError(
-            f"{issuer} registered this client with no usable {name}: only printable characters can be sent"
-        )
+        raise McpAuthError(f"{issuer} registered this client without a {name} that consists of printable characters")
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
         raise McpAuthError(
-            f"{issuer} registered this client for {str(method)[:60]!r}, which does not fit the credentials that it issued"
+            f"{issuer} registered this client with the token_endpoint_auth_method {str(method)[:60]!r}, which "
+            "is not supported or does not fit the credentials that it issued"
         )
     return OAuthClient(client_id, secret, str(method), redirect_uri, is_registered=True)
 

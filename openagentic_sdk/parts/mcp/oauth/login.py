@@ -171,7 +171,7 @@ class OAuth:
                 login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
                 scopes = shlex.quote(visible(joined_scopes(had, parsed_challenge.scope))[:400])
                 raise McpAuthError(
-                    f"the server {self.name!r} requires more scopes than granted: `{login} --scope {scopes}`"
+                    f"the server {self.name!r} requires more scopes than were granted: run `{login} --scope {scopes}`"
                 )
             resource = await self._discover(parsed_challenge)
             await self._authorize(resource, joined_scopes(had, parsed_challenge.scope))
@@ -214,7 +214,7 @@ class OAuth:
                 return True
         if self._browser is None:
             raise McpAuthError(
-                f"the server {self.name!r} requires a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, or "
+                f"the server {self.name!r} requires a login: run `openagentic-sdk mcp login {shlex.quote(self.name)}`, or "
                 "configure a token"
             )
         resource = resource or await self._discover(challenge)

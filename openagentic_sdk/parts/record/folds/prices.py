@@ -22,6 +22,7 @@ from ....events import Event, ModelResponse
 from ....ground.checks import number, shown
 from ....ground.disk import read_regular
 from ....ground.packaged import read_packaged
+from ....ground.system import reason_of
 from ....sessions.folds.usage import HOUR, normalize_usage
 from .spending import own_spending
 
@@ -159,7 +160,7 @@ def load_prices(path: str | Path) -> PriceTable:
     try:
         text = read_regular(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise OptionsError(f"prices cannot be read from {shown(str(path))}: {error}") from error
+        raise OptionsError(f"prices cannot be read from {shown(str(path))}: {reason_of(error)}") from error
     return _read_table(text, str(path))
 
 

@@ -36,6 +36,7 @@ from ....events import Event, Result
 from ....ground.backoff import Backoff
 from ....ground.disk import SystemDisk, write_durably
 from ....ground.frozen import mutable
+from ....ground.system import reason_of
 from ....ground.text import Redact, on_one_line
 from ....ground.threads import error_words
 from ....ground.words import plural
@@ -345,7 +346,8 @@ def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
     except (OSError, ValueError) as error:  # a missing file, a file without a certificate, or a key with a password
         where = ", ".join(repr(name) for name in files if name)
         raise OptionsError(
-            f"the certificates of $OTEL_EXPORTER_OTLP_CERTIFICATE ({where}) cannot be used: {error}"
+            f"the certificates for traces, set by $OTEL_EXPORTER_OTLP_CERTIFICATE, ..._CLIENT_CERTIFICATE and "
+            f"..._CLIENT_KEY ({where}), cannot be used: {reason_of(error)}"
         ) from None
     return context
 

@@ -60,8 +60,9 @@ def read_telemetry(
         if url is None:
             return None
     else:
-        url = _with_path(endpoint)
-    where = "otlp_endpoint" if endpoint is not None else f"${_PREFIX}ENDPOINT"
+        url = _with_path(endpoint, "otlp_endpoint")
+    is_for_traces = bool(environ.get(f"{_TRACES}ENDPOINT", "").strip())
+    where = "otlp_endpoint" if endpoint is not None else f"${_TRACES if is_for_traces else _PREFIX}ENDPOINT"
     try:
         read_url(url)
     except OptionsError as error:
@@ -104,7 +105,7 @@ def _endpoint_address(environ: Mapping[str, str]) -> str | None:
         return None
     whole = environ.get(f"{_TRACES}ENDPOINT", "").strip()
     base = environ.get(f"{_PREFIX}ENDPOINT", "").strip()
-    return whole or (_with_path(base) if base else None)
+    return whole or (_with_path(base, f"${_PREFIX}ENDPOINT") if base else None)
 
 
 def protocol_of(environ: Mapping[str, str]) -> str:
@@ -117,11 +118,11 @@ def _either(environ: Mapping[str, str], name: str) -> str | None:
     return environ.get(f"{_TRACES}{name}", "").strip() or environ.get(f"{_PREFIX}{name}", "").strip() or None
 
 
-def _with_path(base: str) -> str:
+def _with_path(base: str, where: str) -> str:
     try:
         parts = urlsplit(base)
     except ValueError as error:
-        raise OptionsError(f"otlp_endpoint {base!r} is not an address: {error}") from None
+        raise OptionsError(f"{where} {base!r:.200} is not an address: {error}") from None
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
 
