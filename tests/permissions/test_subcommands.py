@@ -139,17 +139,22 @@ class Tables(WorkspaceTestCase):
 
 @unittest.skipUnless(LARGE, "needs the help of each subcommand")
 class AgainstTheirOwnHelp(unittest.TestCase):
+    def help_of(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*words, "--help"], capture_output=True, text=True, check=False)
+
     def test_each_option_of_a_row_is_in_the_help_of_its_subcommand(self) -> None:
         for program in ("docker", "pip", "kubectl"):
             table = subcommands(program)
             assert table is not None
             if shutil.which(program) is None:
                 continue
+            own_help = self.help_of(program).stdout
             for row in table.rows:
                 if row.reader is None or row.words[0].startswith("-") or "*" in row.words or row.words == ("help",):
                     continue
-                done = subprocess.run([program, *row.words, "--help"], capture_output=True, text=True, check=False)
-                if done.returncode or "buildx" in row.words:
+                done = self.help_of(program, *row.words)
+                # Docker prints its own help for a subcommand whose plugin is not installed.
+                if done.returncode or "buildx" in row.words or done.stdout == own_help:
                     continue
                 for name in (*row.reader.long, *row.reader.long_valued):
                     known = (*table.before.long, *table.before.long_valued)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import tempfile
 import threading
@@ -25,6 +24,7 @@ from openagentic_sdk.parts.record.telemetry.exporter import close_all, exporters
 from openagentic_sdk.parts.record.telemetry.settings import read_telemetry
 from openagentic_sdk.testing import ScriptedProvider
 
+from ..ports import free_port
 from ..waiting import until
 
 PYTHON = os.environ.get("OPENAGENTIC_TEST_PHOENIX_PYTHON")
@@ -146,7 +146,7 @@ class Phoenix(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
-        ports = [_free_port() for _ in range(2)]
+        ports = [free_port() for _ in range(2)]
         cls.url = f"http://127.0.0.1:{ports[0]}"
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON"))}
         environ |= {
@@ -243,12 +243,6 @@ class Phoenix(unittest.TestCase):
         found = asyncio.run(try_collector(settings)) or ""
         self.assertIn("415", found)
         self.assertIn("OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", found)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

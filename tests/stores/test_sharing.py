@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,10 +61,16 @@ def fork_child(work: Callable[[], None]) -> int:
         try:
             work()
             code = 0
-        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
-            print(repr(error), file=sys.stderr, flush=True)
+        except BaseException:  # noqa: BLE001 - the child must not run the parent's tests
+            Path(tempfile.gettempdir(), f"child-{os.getpid()}").write_text(traceback.format_exc())
         os._exit(code)
     return child
+
+
+def check_child(case: unittest.TestCase, child: int) -> None:
+    """Wait for a child of `fork_child`; fail with its traceback if it raised something."""
+    error, code = Path(tempfile.gettempdir(), f"child-{child}"), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    case.assertEqual(code, 0, error.read_text() if error.exists() else "it left no traceback")
 
 
 def texts(store: SessionStore, session_id: str) -> list[str]:
@@ -88,7 +95,7 @@ class ForkTest(unittest.TestCase):
                 children = [fork_child(lambda name=name: write(name)) for name in names[1:]]  # type: ignore[misc]
                 write(names[0])
                 for child in children:
-                    self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                    check_child(self, child)
                 for name in names:
                     expected = [f"{name} {number}" for number in range(APPENDS)]
                     self.assertEqual([text for text in texts(store, name) if text != "before"], expected)
@@ -149,7 +156,7 @@ class ForkTest(unittest.TestCase):
                 for first in range(0, workers, 4):
                     children = [fork_child(lambda number=number: serve(number)) for number in range(first, first + 4)]  # type: ignore[misc]
                     for child in children:
-                        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                        check_child(self, child)
                 end.set()
                 for thread in threads:
                     thread.join()
@@ -175,7 +182,7 @@ class ForkTest(unittest.TestCase):
                         writer.close()
 
                     child = fork_child(misuse)
-                    self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                    check_child(self, child)
                     with self.assertRaises(SessionLockedError):
                         store.open_writer(session_id)
                     writer.append([UserMessage("from the parent")])
