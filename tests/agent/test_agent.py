@@ -116,7 +116,9 @@ class RunTest(IsolatedAsyncioTestCase):
         prompts = [request["messages"][0]["content"] for request in model_of(agent).requests]
         self.assertEqual(prompts, ["Be kind.\n\nThere are 1 orders.", "Be kind.\n\nThere are 2 orders."])
         wrong = scripted("Hi.", instructions=lambda ctx: 3)
-        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3: return a string"):
+        with self.assertRaisesRegex(
+            OptionsError, "the function <lambda> in `instructions` returned 3: return a string"
+        ):
             await wrong.run("Hi.")
 
     async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
@@ -375,9 +377,9 @@ class Messages(IsolatedAsyncioTestCase):
 
     async def test_an_invalid_message_is_refused_with_its_position(self) -> None:
         for history, wanted in (
-            ([3], "message 1 is 3"),
+            ([3], "message 1 must be a mapping, .*, not 3"),
             ([{"role": "robot", "content": ""}], "message 1 has the role 'robot'"),
-            ([{"role": "tool", "tool_call_id": "x", "content": ""}], "message 1 is the result of 'x'"),
+            ([{"role": "tool", "tool_call_id": "x", "content": ""}], "message 1 is the result of call 'x'"),
             (
                 [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]}],
                 "as arguments a string with a JSON object",
@@ -630,7 +632,7 @@ class Handoffs(IsolatedAsyncioTestCase):
     async def test_handoffs_answer_with_the_same_type(self) -> None:
         judge = Agent("m", name="judge", output=Verdict)
         with self.assertRaisesRegex(
-            OptionsError, "judge returns .*Verdict.* and this agent .*str.*: give both the same output type"
+            OptionsError, "judge in handoffs returns .*Verdict.* and this agent .*str.*: give both the same output type"
         ):
             await scripted("Hi.", handoffs=[judge]).run("Hi.")
         with self.assertRaisesRegex(OptionsError, "must be an Agent whose name is a valid identifier"):

@@ -54,7 +54,7 @@ class ExpansionTest(ProjectTestCase):
                     [arrives] * 5,
                 )
                 self.assertEqual(made["type"], written)
-        with self.assertRaisesRegex(OptionsError, r"\$\{A\}, \$\{B\} is not set"):
+        with self.assertRaisesRegex(OptionsError, r"\$\{A\}, \$\{B\} are not set"):
             expand_entry({"command": "${A}", "args": ["${T_SET}"], "env": {"X": "${B}-${A}"}}, environ)
         self.assertEqual(variables_in(["${A}${B:-x}", "${A}", 5]), ("A", "B"))
 

@@ -67,7 +67,7 @@ class Entries(unittest.TestCase):
     def test_a_value_of_a_wrong_type_is_named_by_its_key_and_not_repeated(self) -> None:
         for key, words in (
             ("env", "'PORT' in env must be a string, not a value of type int"),
-            ("headers", "headers.'PORT' must be"),
+            ("headers", "'PORT' in headers must be a string, not a value of type int"),
         ):
             with self.assertRaisesRegex(OptionsError, words) as caught:
                 read_server_entry("s", {"command": "x", key: {"PORT": 31337}})

@@ -243,7 +243,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             ("remote", "never fetched"),
             ("file", "never fetched"),
             ("text", "arguments must be an object"),
-            ("list", "not an object"),
+            ("list", "must be an object, not a value of type list"),
             ("deep", "nested deeper"),
             ("long", "its definition has more than 1,048,576 characters"),
             ("wide", "more than 10,000 schemas"),

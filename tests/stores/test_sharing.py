@@ -274,7 +274,7 @@ class LeaseTest(unittest.TestCase):
                 store.append_event(session_id, UserMessage("too early"))
             assert caught.exception.retry_after_s is not None
             self.assertTrue(0 < caught.exception.retry_after_s <= 15, caught.exception)
-            self.assertIn(" s from now", str(caught.exception))
+            self.assertIn("(if that has died, for another ", str(caught.exception))
             self.end_leases(url, store)
             store.append_event(session_id, UserMessage("in time"))
             self.assertEqual(texts(store, session_id), ["in time"])

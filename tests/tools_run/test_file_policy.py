@@ -217,7 +217,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertTrue((self.workspace / "y").exists())
 
     def test_temporary_files_are_the_runs_own_and_stay_between_its_commands(self) -> None:
-        name = f"openagentic-kept-{os.getpid()}"
+        name = f"openagentic-kept-{os.urandom(6).hex()}"
         other = Path("/tmp", f"{name}-of-others")
         other.write_text("theirs")
         self.addCleanup(other.unlink)

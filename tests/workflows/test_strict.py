@@ -41,7 +41,7 @@ class Strict(FlowCase):
 
             with self.subTest(number), strict_bodies(), self.assertRaises(RunFailedError) as caught:
                 await look.run(options=self.options(), session=f"s{number}")
-            self.assertIn("which is not recorded in the log: use", str(caught.exception))
+            self.assertIn("which no log records: use", str(caught.exception))
             self.assertIn(instead.strip(), str(caught.exception))
             self.assertIn("test_strict.py:", str(caught.exception))
 

@@ -296,15 +296,15 @@ def read_servers(servers: Any) -> dict[str, McpServer]:
         raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
     by_name: dict[str, McpServer] = {}
     for name, entry in servers.items():
-        check_server_name(name)
+        check_server_name(name, " in mcp_servers")
         by_name[name] = entry if isinstance(entry, McpServer) else read_server_entry(name, entry)
     return by_name
 
 
-def check_server_name(name: Any) -> None:
-    """Raise `OptionsError` for a name that is not valid in a tool name, `mcp__server__tool`."""
+def check_server_name(name: Any, place: str = "") -> None:
+    """Raise `OptionsError` for a name that is not valid in a tool name, `mcp__server__tool`; `place` says where it was."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
-            f"{shown(name)} is not a valid name of an MCP server: use up to 40 letters, digits, '-' and '_', without "
-            "'__' and without '_' at either end"
+            f"{shown(name)}{place} is not a valid name of an MCP server: use up to 40 letters, digits, '-' and '_', "
+            "without '__' and without '_' at either end"
         )
