@@ -377,7 +377,7 @@ class ProviderConnectionError(ProviderError):
 
 
 class ProviderTimeoutError(ProviderError):
-    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`, after which no time is left for a retry."""
+    """No whole answer in time. `phase` is `connect`, `first_byte`, `idle` or `total`; only `total` is not retried."""
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
@@ -582,7 +582,7 @@ class RunNotFoundError(FleetError, LookupError):
 
 
 class RunLostError(FleetError):
-    """This process's lease of a run has expired: the run goes no further here, and another process takes over."""
+    """This process's lease on a run has expired: the run stops here, and another process may take it over."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"the lease of run {run_id} has expired: another worker may continue it", run_id=run_id)

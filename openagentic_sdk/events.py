@@ -524,7 +524,7 @@ class CommandExpanded(Event):
 
 @frozen
 class TextCommandStarted(Event):
-    """A command inside the text of a skill or command is about to run; on disk beforehand.
+    """A command inside the text of a skill or command is about to run. The event is written to disk first.
 
     `name` and `path` identify the text. `command_id` is the same for every attempt; the preceding `permission.decision`
     carries it as its `tool_use_id`.

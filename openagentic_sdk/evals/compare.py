@@ -133,7 +133,7 @@ def compare_reports(
 
 
 def _differences(pairs: Sequence[tuple[Row, Row]]) -> list[MeanDifference]:
-    """The differences of each measure that all pairs have and, if there are several scorers, of each one's scores."""
+    """The differences in each measure that all pairs have and, with several scorers, in the scores of each."""
     values: dict[str, list[tuple[float, float]]] = {}
     for one, other in pairs:
         theirs = other.scores

@@ -26,8 +26,8 @@ def eval_tests(
 ) -> type[unittest.TestCase]:
     """Create a test class, called `name`, for a module: `EvalTest = eval_tests("evals/support.toml")`.
 
-    Paths are relative to the calling module. `store` contains the recorded sessions and receives new ones; by default, all
-    are in memory. An invalid suite becomes a failing test.
+    The path of a suite is relative to the calling module, one in `store` to the working directory. `store` contains
+    the recorded sessions and receives new ones; by default, all are in memory. An invalid suite becomes a failing test.
     """
     here = sys._getframe(1).f_globals
     folder = Path(here.get("__file__") or ".").resolve().parent

@@ -149,7 +149,7 @@ def _number(word: str, names: dict[str, int]) -> int:
 
 
 def _wall_times(cron: Cron, after: datetime) -> Iterator[datetime]:
-    """Yield the wall-clock times at which the line fires, from the minute of `after` on, by days rather than by minutes."""
+    """Yield the wall-clock times at which the line fires, from the minute of `after` on; step by day, not by minute."""
     start = after.replace(second=0, microsecond=0)
     for year in range(start.year, _LAST_YEAR + 1):
         for month in cron.months:

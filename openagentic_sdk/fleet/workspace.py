@@ -1,8 +1,8 @@
 """The files of a run that can continue on any host: a folder that all hosts share, or the run's own checkout.
 
 Each run of a repository gets a clone that borrows the objects of the host's copy (`git clone --shared`) and not a linked
-worktree, whose configuration, refs and hooks all runs would share. When we run git on files that a model has written, it
-runs outside of that clone, with its index and objects elsewhere: nothing in the checkout, including its `.git`, controls
+worktree, whose configuration, refs and hooks all runs would share. When we run git on files that a model has written,
+its index and objects are outside that clone: nothing in the checkout, including its `.git`, controls
 what git does. Only the registry chooses the repository; git runs no hook, filter, submodule or helper.
 
 After each call that may have changed files, and before its result is in the log, the changes are stored as a patch among
@@ -245,7 +245,7 @@ class _CheckoutHooks:
         return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:
-        """Whether the changes of a run that ends like this are pushed to a branch."""
+        """Whether the changes of a run that ended this way are pushed to a branch."""
         ended = payload["context"].get("stop_reason") == "end"
         return ended and bool(self._patch) and bool(self._checkout.git.place.branches)
 

@@ -1,8 +1,8 @@
 """Free space when the conversation approaches the model's limit: clear old outputs or summarize the older part.
 
 Only the view changes, not the log. `sessions.folds` decides what may be removed, where to cut and what a summary must
-contain; this module asks the model for the summary, runs the hooks and records the event. If the model fails, the fallback
-summary is built without one.
+contain; this module asks the model for the summary, runs the hooks and records the event. If the model fails, a
+fallback summary is built without it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Try commands that no rule decides on a copy of the workspace, and judge them by their effects there.
 
-If nothing changed, or in `default` only caches of tools, the result is returned. If only unprotected files of the workspace
-changed, `acceptEdits` keeps the changes, `default` asks once with the list and the differences, and `plan` drops them. Any
-other command requires approval before it runs, as without this part. A trial has its own decision and start event and
+If nothing changed, or in `default` only caches of tools, the result is returned. `plan` drops any
+changes and returns the result. In the other modes, a call whose changes a deny rule forbids is denied; if only
+unprotected files of the workspace changed, `acceptEdits` keeps the changes and `default` asks once, with the list and
+the differences. Any other command requires approval before it runs, as without this part.
+A trial has its own decision and start event and
 changes nothing, so it is repeated after a crash; keeping its changes has a second decision and start event, and is the
 unsafe effect.
 """

@@ -371,8 +371,8 @@ class _JudgedCommand:
         return Judged(True, reason)
 
     def entry_problem(self, reads: Reads) -> str | None:
-        """The problem with the files that find passes on: one leads elsewhere or becomes several words, or there are too
-        many.
+        """The problem with the files that find passes on: one leads elsewhere or becomes several words, there are too
+        many, or a wildcard names their folders.
         """
         if self.command.globs:
             return "its wildcards expand to folders that are not searched: write them out, or quote a pattern"

@@ -139,7 +139,7 @@ def _mask(name: str) -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield the encodings in which a secret appears: plain, in JSON, HTML or a URL, in hex, in base64 once or twice."""
+    """Yield the encodings of a secret: plain, JSON, HTML, URL, hex, base64 once or twice; none if it is too short."""
     if len(value.strip()) < MIN_SECRET_CHARS:
         return
     yield value

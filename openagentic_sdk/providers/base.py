@@ -95,7 +95,7 @@ class ReasoningPiece:
 
 @frozen
 class ToolCallReady:
-    """A call of the answer, as far as it arrived; `raw_arguments` marks one that must not run."""
+    """A tool call in the answer, as far as it arrived; if its `raw_arguments` is set, it must not run."""
 
     tool_call: ToolCall
     type: ClassVar[str] = "tool_call"

@@ -217,7 +217,7 @@ def _append_answers(
         for name in answers:
             if name not in waiting:
                 ended = view.answers.get(name)
-                why = "" if ended is None else f", which {ended.answered_by} has answered"
+                why = "" if ended is None else f", which {ended.answered_by} has already answered"
                 raise OptionsError(
                     f"session {session_id!r} is not waiting for an answer to question {name!r}{why}: "
                     + existing("open questions", waiting)

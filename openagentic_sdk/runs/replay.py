@@ -223,7 +223,7 @@ class Replay:
             position = next((index for index, event in enumerate(before) if is_prompt(event)), None)
             if position is None:
                 raise ReplayMismatchError(
-                    f"the loop ended its turn before step {self._steps[0].request.step}, which the recorded run made"
+                    f"the replay ended its turn before step {self._steps[0].request.step}, which the recorded run reached"
                 )
             await self.bring(before[:position])
             self._steps[0].before = before[position + 1 :]

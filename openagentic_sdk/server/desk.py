@@ -427,7 +427,7 @@ class Desk(Shelf):
     # --- lifecycle of the process --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start to keep the deltas of runs for later followers, and to resume abandoned requests."""
+        """Start keeping the deltas of runs for later followers, and resuming abandoned requests."""
         watch_of(self.store)
         self.left.look_on()
 

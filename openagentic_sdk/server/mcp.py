@@ -125,7 +125,7 @@ class Face:
     async def _call(self, params: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, Mapping | None):
-            raise RpcError(INVALID_PARAMS, "a call must have a name, and arguments that are an object")
+            raise RpcError(INVALID_PARAMS, "a call must have a name, and its arguments, if any, must be an object")
         if self._open_calls >= MAX_OPEN_CALLS:
             raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are already open: wait until one of them ends")
         self._open_calls += 1

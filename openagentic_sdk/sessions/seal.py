@@ -33,7 +33,10 @@ class Signer(Protocol):
     """A signer of the record of a session, see `parts.record.signers`."""
 
     def sign(self, statement: bytes) -> Mapping[str, Any]:
-        """Return `{"by", ...}` as JSON. Raises `OptionsError` if the signer is not usable, `StorageError` if it fails."""
+        """Return a JSON object `{"by", ...}`.
+
+        Raises `OptionsError` if the signer is not usable, `StorageError` if it fails.
+        """
 
 
 def key_path() -> Path:

@@ -141,7 +141,7 @@ _INTERACTIVE = frozenset({"askuserquestion"})
 
 
 def grantable(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that a trusted skill may grant, and those that are too wide.
+    """The rules that a trusted skill may grant, and the others: too wide ones, and those for AskUserQuestion.
 
     All of Bash is among the first, because settings of a trusted project may also allow it: deny and ask rules have
     priority.

@@ -227,7 +227,10 @@ def _first_message(
         return Said(prompt, request_id=f"workflow:{session}", names_files=False)
     earlier = _progress_of(store, session)
     if earlier.is_workflow and earlier.name != flow.name:
-        raise OptionsError(f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}")
+        raise OptionsError(
+            f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}: "
+            "use another --session"
+        )
     return None
 
 

@@ -148,8 +148,8 @@ class Screen:
             self._out.flush()
 
     def begin_anew(self) -> None:
-        """Note that something else wrote to the terminal, which is now at the start of a row; existing rows are not
-        touched.
+        """Record that something else has written to the terminal, whose cursor is now at the start of a row; existing
+        rows are not touched.
         """
         self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
 

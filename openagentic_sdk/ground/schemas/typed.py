@@ -717,7 +717,7 @@ class _TypeReader:
                     raise _Misfit(path, f"must satisfy {name}={limit}, but is {shown(value)}")
             for test in tests:
                 if not _call_constructor(path, test, inner_value):
-                    raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, but is {shown(value)}")
+                    raise _Misfit(path, f"must pass the check {getattr(test, '__name__', test)}, but is {shown(value)}")
             return inner_value
 
         schema = {**schema, **keywords, **_annotation_schema(notes)}

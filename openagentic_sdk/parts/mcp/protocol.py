@@ -83,7 +83,7 @@ def read_message(line: bytes, parse: Callable[[str], Any] = read_json) -> Any:
     try:
         return parse(line.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidEventError(f"this is not JSON: {error}") from None
+        raise InvalidEventError(f"this cannot be read as JSON: {error}") from None
 
 
 def _read_patiently(text: str) -> Any:

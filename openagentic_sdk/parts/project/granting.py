@@ -91,7 +91,7 @@ class _GrantReading:
             return
         real = os.path.realpath(path)
         if not is_within(real, self.root):
-            raise FileRefusedError(f"{path} leads to {real}, outside {self.root}")
+            raise FileRefusedError(f"{path} leads to {real}, outside {self.root}: replace the link")
         if os.path.isdir(real):
             self.add_folder(name, real)
         else:

@@ -95,7 +95,7 @@ class Timestamp:
 
 @frozen
 class Voucher:
-    """The signer of a statement, and the result of the check. `how` explains the result or the origin of `name`.
+    """The signer of a statement, and the result of the check. `by` is the kind; `how` explains the rest.
 
     `proof` is `valid`, `invalid` or `unchecked`. A signature is `unchecked` if this machine lacks the key, the program, the
     witness's command or the authority's certificates, or if this version does not support its kind.

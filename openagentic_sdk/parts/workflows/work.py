@@ -1,4 +1,4 @@
-"""The steps of a workflow that have not been delivered to its body: running, waiting and ended ones."""
+"""The steps of a workflow whose results have not been delivered to its body: running, waiting and ended ones."""
 
 from __future__ import annotations
 

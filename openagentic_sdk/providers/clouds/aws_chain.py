@@ -241,7 +241,9 @@ def _temporary(answer: Mapping[str, object], where: str) -> AwsCredentials:
     except ValueError:
         expires_at = None
     if not (isinstance(access, str) and access and isinstance(secret, str) and secret) or (ends and expires_at is None):
-        raise ProviderResponseError(f"the answer from {shown_url(where)} has incomplete or invalid AWS credentials")
+        raise ProviderResponseError(
+            f"the answer from {shown_url(where)} contains incomplete or invalid AWS credentials"
+        )
     return replace(AwsCredentials(access, secret, as_text(token) or None), expires_at=expires_at)
 
 

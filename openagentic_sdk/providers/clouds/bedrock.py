@@ -87,7 +87,7 @@ class BedrockEndpoint(EndpointProvider):
         self._credentials = credentials
 
     def models_url(self) -> str:
-        """The address of the list of models, whose host differs from that of the models."""
+        """The address of the list of models, on a different host from the models themselves."""
         return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:

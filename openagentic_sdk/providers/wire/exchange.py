@@ -48,7 +48,7 @@ class LastEvents(list[SSEEvent]):
 
 
 class BodyReader:
-    """A reader of a stream of events or a JSON body, which tells them apart. Pure.
+    """A reader of a stream of events or a JSON body, which tells them apart. No I/O.
 
     `has_begun` is true once an answer has started: a first event with data, or the first byte of a JSON body. Anything that
     only keeps the connection open (white space, comments, events without data) does not count.

@@ -16,7 +16,7 @@ def check_part_count(count: int) -> None:
     """Raise `ProviderResponseError` if an answer has more parts than `MAX_ANSWER_PARTS`."""
     if count > MAX_ANSWER_PARTS:
         raise ProviderResponseError(
-            f"the endpoint sent more than {MAX_ANSWER_PARTS:,} calls or blocks in one answer, and was cut off"
+            f"the endpoint sent more than {MAX_ANSWER_PARTS:,} calls or blocks in one answer, which was cut off there"
         )
 
 

@@ -91,7 +91,7 @@ def fold_text(text: str) -> str:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield every string inside a JSON value, without recursion: values may be nested arbitrarily deep."""
+    """Yield every string inside a JSON value but keys; without recursion, because values may be nested to any depth."""
     stack = [value]
     while stack:
         item = stack.pop()

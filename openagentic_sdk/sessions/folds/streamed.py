@@ -1,7 +1,7 @@
 """A growing answer: the same messages with the same ids, whether their pieces arrive live or from a stored log.
 
 Live, deltas come first and the stored message adds the rest; from a log there is one piece. A reader cut off after any
-piece of one finds its position in the other: a piece names its message and the length of what came before. Only the
+piece of one form can continue in the other: a piece names its message and the length of the text before it. Only the
 reasoning of a failed attempt is not in any log.
 """
 

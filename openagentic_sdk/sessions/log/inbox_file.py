@@ -76,7 +76,7 @@ class InboxFile:
             return 0, []
         except (InvalidEventError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
-                f"{self._path} contains no valid messages ({error}): move the file away to accept new ones"
+                f"{self._path} is not a valid inbox ({error}): move the file away to accept new messages"
             ) from error
 
     def _write(self, last: int, waiting: _Waiting) -> None:

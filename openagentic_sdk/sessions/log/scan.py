@@ -105,7 +105,7 @@ class LogReader:
             raise LogCorruptError(self._session_id, seq, offset, bad.kind) from bad
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield blocks of good lines with their newlines, except possibly the log's last one. Raises `LogCorruptError`."""
+        """Yield blocks of good lines, with newlines (the log's last line may lack one). Raises `LogCorruptError`."""
         while True:
             before = self.position
             try:

@@ -71,7 +71,7 @@ def _is_circular(real: str) -> bool:
 
 
 def can_name_a_file(path: str) -> bool:
-    """Whether the system accepts the text as a path: no NUL, and no half of a surrogate pair, which a model may write."""
+    """Whether `os.fsencode` accepts the text, and it has no NUL; a lone surrogate from a model is usually refused."""
     try:
         return b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:

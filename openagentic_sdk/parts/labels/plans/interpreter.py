@@ -361,7 +361,7 @@ class _Expressions:
 
     async def _eval_call(self, node: ast.Call, names: Mapping[str, Value]) -> Value:
         if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
-            raise ToolError("* and ** do not unpack arguments in a plan: name them")
+            raise ToolError("a plan cannot unpack arguments with * and **: write each one out")
         target = await self._eval(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
         args = [await self._eval(each, names) for each in node.args]
         kwargs = {str(each.arg): await self._eval(each.value, names) for each in node.keywords}

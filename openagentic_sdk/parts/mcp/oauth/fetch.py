@@ -105,7 +105,7 @@ class OAuthRequests:
         return OAuthReply(answer.status, data, answer.headers.get("www-authenticate"))
 
     def _addresses(self, target: WebUrl) -> list[IPAddress]:
-        """Resolve the host and check each of its addresses; connections use only these."""
+        """Resolve the host and check each address; connections use only these. Raises `AddressRefusedError`."""
         answers = [str(target.literal)] if target.literal is not None else resolve(target.host)
         is_own = origin_of(target) == origin_of(self._server)
         if not is_own and not (self._is_local and _is_loopback(target)):

@@ -1,4 +1,4 @@
-"""Metrics in the Prometheus text exposition format 0.0.4, which OpenMetrics parsers also accept."""
+"""Metrics in the Prometheus text exposition format 0.0.4."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ def require_schema(db: Any) -> None:
         )
     if not may_create:
         raise StorageError(
-            f"the tables of this database have schema version {usable_version(db)}, this package needs {len(MIGRATIONS)}, "
-            "and this role may not create them, or this server is a standby: run `openagentic-sdk store migrate URL` once "
-            "on the primary with a role that may"
+            f"this database has schema version {usable_version(db)} (0: no tables yet), and this package needs "
+            f"{len(MIGRATIONS)}; this role may not create tables, or this server is a standby: run "
+            "`openagentic-sdk store migrate URL` once on the primary with a role that may create them"
         )
     migrate(db)
 

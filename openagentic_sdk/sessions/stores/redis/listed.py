@@ -1,4 +1,4 @@
-"""List and find sessions of a Redis store, in the order in which they were last written to, and by the index of words."""
+"""List the sessions of a Redis store, most recently written first, and find them with the index of words."""
 
 from __future__ import annotations
 
