@@ -438,8 +438,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             _check_functions(f"hooks[{point!r}]", hooks, "(ctx, payload)")
 
     def _hooks(self, deps: Any) -> HookEngine | None:
-        """The hooks of the options followed by the agent's, whose context has these deps; an agent's `HookEngine` replaces
-        both.
+        """The hooks of the options followed by the agent's, whose context has these deps. If the agent's hooks are a
+        `HookEngine`, they are used alone.
         """
         if isinstance(self.hooks, HookEngine):
             return self.hooks

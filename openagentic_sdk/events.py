@@ -146,7 +146,11 @@ class UserMessage(Event):
 
 @frozen
 class UserQuestion(Event):
-    """A question is put to a person. `kind` is `permission` or `question`; `details` is for display."""
+    """A question is put to a person. `kind` is `permission` or `question`.
+
+    `details` describes it further: for `permission` the call and its digest, otherwise also the form of the answer
+    (`multi_select`, `free_text`, `optional`).
+    """
 
     type: ClassVar[Literal["user.question"]] = "user.question"
     question_id: str
@@ -862,7 +866,7 @@ class RecordKept(Event):
 
 @frozen
 class RecordPurged(Event):
-    """The remainder of a purged session: its number of events, their time range, and the head of its chain.
+    """What remains of a purged session: the number and time range of its events, and the head of its chain.
 
     `signed` is the newest signed statement about it, with its signatures.
     """

@@ -534,7 +534,7 @@ def check_options(options: OpenAgenticOptions) -> None:
     if full_options.provider is None:
         model = "" if options.model is None else f" for the model {options.model!r}"
         raise OptionsError(
-            f"no provider is configured{model}: give both in one value, such as model"
+            f"no provider is configured{model}: name provider and model in one value, such as model"
             '="openai:gpt-4o" (an Agent also reads $OPENAGENTIC_SDK_MODEL), or pass a provider'
         )
     check_settings(full_options, _REQUIRED_CHECKS)

@@ -167,7 +167,8 @@ def open_workspace(
     kept_checkout = kept_workspace(store.iter_events(session_id)) if store.session_exists(session_id) else None
     if kept_checkout is not None and kept_checkout.name != wish.name:
         raise OptionsError(
-            f"session {session_id!r} works in workspace {kept_checkout.name!r}: it cannot continue in {wish.name!r}"
+            f"session {session_id!r} works in workspace {kept_checkout.name!r}: name that one, or start a "
+            f"new session in {wish.name!r}"
         )
     git = _Git(place, is_cancelled)
     with ExitStack() as stack:

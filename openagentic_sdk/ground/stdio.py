@@ -84,7 +84,7 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
 
 
 def end_on_signals(reading: asyncio.Task[None]) -> None:
-    """Cancel this task on SIGTERM, SIGHUP or SIGINT, unless ignored, where the event loop supports signal handlers."""
+    """Cancel this task on SIGTERM, SIGHUP or SIGINT, except ignored ones, if the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()
     for number in end_signals():
         with suppress(NotImplementedError, RuntimeError, ValueError):

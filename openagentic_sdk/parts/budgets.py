@@ -404,7 +404,8 @@ def read_limits(path: Path) -> SharedLimits | None:
     if data.keys() - {*WINDOWS} or not all(isinstance(tables, dict) for tables in names.values()):
         unknown = sorted(data.keys() - {*WINDOWS})
         raise OptionsError(
-            f"{str(path)!r} contains {unknown or 'a tag or tenant that is not a table'}: write [day], [hour], [tag.NAME], "
+            f"{str(path)!r} contains "
+            f"{', '.join(unknown) or 'a tag or tenant that is not a table'}: write [day], [hour], [tag.NAME], "
             "[tenant.NAME] and [tag.NAME.hour]"
         )
     entries = [_entry("all", "", window, data[window], path) for window in WINDOWS if window in data]

@@ -141,7 +141,7 @@ _Make = Callable[..., Rule]
 def _parse_inner(make: _Make, tool: str, inner: str, effect: PermissionEffect) -> Rule:
     """Parse the part in parentheses. Raises ValueError with the reason if it is invalid."""
     if not inner:
-        raise ValueError(f"the brackets are empty; write {tool} alone to cover every use of the tool")
+        raise ValueError(f"the parentheses are empty; write {tool} alone to cover every use of the tool")
     rule = _parameter_rule(make, tool, inner, effect)
     if rule is not None:
         return rule
@@ -300,7 +300,7 @@ class RuleBook:
         return _cached(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
 
     def for_command(self, argv: Sequence[str]) -> Rule | None:
-        """The most specific rule whose words begin this argument list or, for an exact rule, equal it."""
+        """The most specific rule whose words begin this argument list or, for an exact rule, equal it, if any."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
                 return rule

@@ -73,7 +73,7 @@ def find_provider(
     """Return the provider of this name; None means openai, or with a `base_url` any compatible server.
 
     `api_key_env` names the variable with the key, `api_key` is the key itself. Raises `OptionsError`, which names what to
-    set, as a flag and as a settings key, and mentions if openai was chosen only because `model` names no known provider.
+    set, as a flag and as a settings key, and says so if openai was chosen only because `model` names no known provider.
     """
     begins_with_none = name is None and base_url is None and ":" in (model or "")
     name = name or (COMPATIBLE if base_url else "openai")

@@ -22,7 +22,8 @@ class Quirks:
     inserts an assistant message between a result and a user message. `name_in_tool_result` repeats the tool's name in its
     result. `echo_fields` are the opaque fields of its own answers that the endpoint expects back. `think_tags` reads
     `<think>` at the start of a text as reasoning. `inputs` are the kinds of parts besides text that a message may have;
-    `document_url` writes a file in Mistral's form. `seed_field` is the name of the seed. `keeps_parts` leaves parts
+    `document_url` writes a file in Mistral's form. `response_format` means that requests may name a
+    JSON schema for the answer (`response_format`). `seed_field` is the name of the seed. `keeps_parts` leaves parts
     unchanged, for protocols with their own forms. `cache_key` means that requests may name a key shared by those with the
     same prefix (`prompt_cache_key`). `accepts` is the vendor whose rules for tool definitions apply (`definitions.table`).
     """

@@ -247,7 +247,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
     except asyncio.CancelledError:
         # As `asyncio.timeout` does: if somebody else has cancelled the task as well, that cancellation remains.
         if is_over and task is not None and task.uncancel() <= 0:
-            raise TimeoutError(f"the client read nothing for {seconds:g} s") from None
+            raise TimeoutError(f"the client did not read fast enough: a send waited for {seconds:g} s") from None
         raise
     finally:
         timer.cancel()

@@ -338,7 +338,8 @@ class Desk(Shelf):
         turns: int | None = None,
         key: str | None = None,
     ) -> Event:
-        """Remove the events after `to_seq`, or the newest `turns` prompts, from the model's view; return the recorded event.
+        """Remove the events after `to_seq`, or the newest `turns` prompts and what followed them, from the model's view;
+        return the recorded event.
 
         Repeated with its key, the call returns the same event.
         """

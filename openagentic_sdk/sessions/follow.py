@@ -295,7 +295,7 @@ class Feed:
             self.tell()
 
     def _keep(self, event: Event) -> None:
-        """Cache one more event, evicting the oldest."""
+        """Cache one more event, evicting the oldest ones beyond the limits."""
         self._page = (-1, ())
         self.recent.append(event)
         self._recent_chars += _chars(event)

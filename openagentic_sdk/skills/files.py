@@ -236,7 +236,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:
     """List the first `most` files below a skill's folder by name, except its SKILL.md; count the others.
 
-    Return an empty list and 0 for a folder that cannot be listed or has too many files.
+    Return an empty list and 0 for a folder that cannot be listed, or whose files are too many or too large.
     """
     try:
         names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")

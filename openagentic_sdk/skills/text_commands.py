@@ -36,7 +36,7 @@ class Draft:
 
     @property
     def as_written(self) -> str:
-        """The text as written in the file."""
+        """The text with its commands as they are written in the file, in place of their outputs."""
         return self.filled(self.written)
 
     def filled(self, outputs: Sequence[str]) -> str:

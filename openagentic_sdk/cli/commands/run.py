@@ -98,7 +98,8 @@ def _read_prompt(args: argparse.Namespace) -> str:
     other = f"; `{why}` shows how to continue without one" if args.resume else ""
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
-            raise OptionsError(f'no prompt was given: write openagentic-sdk run "..."{other}')
+            resume = f" --resume {args.resume}{store_flag(args)}" if args.resume else ""
+            raise OptionsError(f'no prompt was given: write openagentic-sdk run{resume} "..."{other}')
         prompt = read_stdin()
     if not prompt.strip():
         raise OptionsError(f"the prompt is empty: describe the task{other}")

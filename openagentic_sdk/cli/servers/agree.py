@@ -74,7 +74,7 @@ def trust(args: argparse.Namespace, here: Here) -> int:
 
 
 def revoke(args: argparse.Namespace, here: Here) -> int:
-    """Revoke the consent to a server, and forget its tools."""
+    """Revoke the consent to a server, and forget its tools. If settings would approve it again, refuse it."""
     one, consents = here.find(args.name), here.home.consents
     was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
     if was and consents is not None and here.find(args.name).state == "ready":  # settings would still approve it

@@ -95,7 +95,7 @@ def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> Ag
 
 
 def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[Diagnostic]]:
-    """Parse an agent file; return the subagent, None if the file defines none, and the problems."""
+    """Parse an agent file; return the subagent (None if the file defines none) and the problems."""
     front = read_frontmatter(text)
     fields = Fields(front)
     name = one_line(fields.text("name"))

@@ -39,7 +39,8 @@ _FILE_TAG = regex(r"<(?=\s*+/?\s*+attached-file\b)", re.IGNORECASE)
 
 @frozen
 class Command:
-    """A command, defined by a file in `.claude/commands`. `allowed_tools` are rules for the turn, if the command is trusted.
+    """A command, defined by a file in `.claude/commands` or a plugin. `allowed_tools` are rules for the turn if it is
+    trusted.
 
     `variables` are the values of `${...}` in its body, besides the project's folder.
     """

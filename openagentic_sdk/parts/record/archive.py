@@ -215,7 +215,8 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
             count += 1
             if not line.endswith(b"\n"):
                 raise StorageError(
-                    f"the archive {file.filename} is damaged: session {session_id!r} has an unterminated line"
+                    f"the archive {file.filename} is damaged: session {session_id!r} has an unterminated or overlong "
+                    "line"
                 )
             digest.update(line)
             try:

@@ -54,7 +54,7 @@ class Promise(Generic[R]):
         return self.result()
 
     def result(self) -> R:
-        """Return the value, or raise the error that it ended with."""
+        """Return the value of a promise that is done, or raise its error."""
         if self.error is not None:
             raise self.error
         return cast(R, self._value)

@@ -1,1 +1,3 @@
-"""The deny and ask rules that the machine can enforce, those that depend on words, and the limit of a decision's work."""
+"""The deny and ask rules that the machine can enforce, those that depend on a command's words
+alone, and the limit of a decision's work.
+"""

@@ -201,7 +201,7 @@ def _folders(
 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
-    """The first path in a command's reach that a deny or ask rule covers, or at which the search was cut off, or None."""
+    """The first path in a command's reach that a deny or ask rule covers, or at which the search was cut off, if any."""
     bases, workspace = subject.workspace.bases, subject.workspace
     for text, write, cwd in reach.words:
         names = workspace.expand(text, cwd) if IS_GLOB.search(text) else (text,)

@@ -1,7 +1,7 @@
 """The server's log and metrics: one line for each request, finished run and drain, and the values of `/metrics`.
 
 A line contains the request's id, which is also the response's `X-Request-Id`, and the trace id from the client's
-`traceparent`. It never contains anything that could sign anyone in: neither a query nor a ticket, nor any other header.
+`traceparent`. It never contains anything that could sign anyone in: no query, no ticket, and no other header.
 """
 
 from __future__ import annotations

@@ -464,7 +464,7 @@ def _readers(folds: tuple[type[Fold], ...]) -> Mapping[str, Sequence[type[Fold]]
     readers: dict[str, list[type[Fold]]] = {}
     names = [fold.name for fold in folds]
     if len({*names}) < len(names):
-        raise OptionsError(f"the folds of a view must have different names, not {', '.join(sorted(names))}")
+        raise OptionsError(f"several folds of a view have the same name; the names are {', '.join(sorted(names))}")
     for fold in folds:
         for event in fold.reads:
             readers.setdefault(event.type, []).append(fold)

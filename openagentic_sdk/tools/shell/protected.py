@@ -142,7 +142,7 @@ def is_git_content(path: str) -> bool:
 
 
 def _is_module(path: str, folder: str) -> bool:
-    """Whether a file would be imported from the folder instead of a standard library module."""
+    """Whether a file would be imported from the folder instead of a module of the standard library or this package."""
     if not path.startswith(folder + "/"):
         return False
     name, _, rest = path[len(folder) + 1 :].partition("/")

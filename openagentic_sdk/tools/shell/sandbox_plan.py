@@ -69,7 +69,7 @@ class SandboxReport:
 
     @property
     def level(self) -> str:
-        """The best rung: `namespaces`, `bwrap`, `landlock` or `none`."""
+        """The strongest confinement that works here: `namespaces`, `bwrap`, `landlock` or `none`."""
         rungs = {"namespaces": self.namespaces, "bwrap": self.bwrap, "landlock": self.landlock}
         return next((name for name, works in rungs.items() if works), "none")
 

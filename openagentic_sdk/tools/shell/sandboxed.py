@@ -377,7 +377,9 @@ _CROSSED = regex(rb"cross-device link|\bEXDEV\b")
 
 
 def writes_in_place(command: str, policy: FilePolicy) -> bool:
-    """Whether a command may rename folders with the system call alone, which a copy refuses: `git mv`."""
+    """Whether a command that may change git's data contains `git mv`. It renames folders only by the system call, which a
+    copy of the workspace refuses, so the command must write directly.
+    """
     return policy.git_writes and _MOVES_BY_GIT.search(command) is not None
 
 

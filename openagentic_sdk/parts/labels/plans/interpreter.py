@@ -97,7 +97,10 @@ def _range(*bounds: int) -> list[int]:
 
 def _format(data: Any, conversion: int, form: str) -> str:
     if not _SPEC.fullmatch(form):
-        raise ToolError("this format specification is not supported")
+        raise ToolError(
+            "a format specification is not supported: use alignment, sign, #, a width below 1,000, a group separator, a "
+            'precision below 100, and a type, as in f"{x:>8,.2f}"'
+        )
     return format(_CONVERSIONS.get(conversion, lambda same: same)(data), form)
 
 

@@ -47,7 +47,7 @@ class Tokens:
     expires_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
-        """Whether the access token can be sent at this time."""
+        """Whether the access token is valid at this time, and for `RENEW_BEFORE_S` more."""
         return self.expires_at is None or now < self.expires_at - RENEW_BEFORE_S
 
 

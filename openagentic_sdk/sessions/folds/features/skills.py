@@ -20,7 +20,9 @@ from ..view import Cut, Fold, SessionView
 
 
 class SkillsFold(Fold):
-    """The events that determine which skills are active and what is granted; `changes` increases whenever `events` does."""
+    """The events that determine which skills are active and what is granted; `changes` increases
+    whenever `events` changes.
+    """
 
     name = "skills"
     reads = (
