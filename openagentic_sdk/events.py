@@ -146,11 +146,7 @@ class UserMessage(Event):
 
 @frozen
 class UserQuestion(Event):
-    """A question is put to a person. `kind` is `permission` or `question`.
-
-    `details` describes it further: for `permission` the call and its digest, otherwise also the form of the answer
-    (`multi_select`, `free_text`, `optional`).
-    """
+    """A question is put to a person. `kind` is `permission` or `question`; `details` has the call, or the answer's form."""
 
     type: ClassVar[Literal["user.question"]] = "user.question"
     question_id: str

@@ -74,10 +74,7 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 
 def changed(value: T, **changes: Any) -> T:
-    """Return a copy with changes, like `dataclasses.replace`.
-
-    For a class without `__slots__` this takes a tenth of the time, and `__post_init__` is not called.
-    """
+    """Return a copy with changes, like `dataclasses.replace`. Without slots, it is faster and skips `__post_init__`."""
     cls: Any = value.__class__
     if _has_slots(cls):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]

@@ -424,9 +424,8 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
 
 
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
-    """Close what tools left open, end the calls without a result, end the parts and run the session_end hooks.
-
-    Return how the run ended.
+    """Close what tools left open, end the calls without a result and the parts, and run the session_end hooks; return how
+    the run ended.
 
     A run that finished while a background subagent waits for a person ends as `waiting`, too.
     """
