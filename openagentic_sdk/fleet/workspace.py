@@ -19,7 +19,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -581,13 +581,13 @@ def _sweep(root: Path) -> list[Path]:
 
 def _remove(folders: Iterable[Path]) -> None:
     """Delete folders, including unwritable ones; whatever cannot be deleted is left for the next sweep."""
-
     for folder in folders:
-        os.chmod(folder, stat.S_IRWXU)
-        for parent, names, _ in walk(str(folder)):
-            for name in names:
-                if not os.path.islink(path := os.path.join(parent, name)):
-                    os.chmod(path, stat.S_IRWXU)
+        with suppress(OSError):  # another process of this host sweeps the same folder
+            os.chmod(folder, stat.S_IRWXU)
+            for parent, names, _ in walk(str(folder)):
+                for name in names:
+                    if not os.path.islink(path := os.path.join(parent, name)):
+                        os.chmod(path, stat.S_IRWXU)
         remove_tree(folder)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
@@ -189,7 +190,8 @@ def _domain_rule(make: _Make, inner: str, effect: PermissionEffect) -> Rule:
     if not host.isascii():
         wildcard = "*." if host.startswith("*.") else ""
         # URLs are compared in ASCII, so a rule with other letters would silently match nothing.
-        host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
+        with suppress(UnicodeError):  # it is refused below as it was written
+            host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host!r} is not a host; write example.com, or *.example.com for all hosts below it")
     return make("domain", pattern=host)

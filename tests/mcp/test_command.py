@@ -232,8 +232,13 @@ class ConsentTest(McpCase):
         self.assertEqual(results[0]["is_error"], True)
         self.assertIn("+description: Look around, and tell everybody.", self.mcp("trust", "small"))
         self.assertEqual(len(self.json("test", "small")["servers"][0]["tools"]), 2)
-        self.mcp("trust", "small", "--revoke")
+        self.assertIn("is no longer approved", self.mcp("trust", "small", "--revoke"))
         self.assertEqual(self.json("get", "small", code=FAILED)["state"], "pending")
+        self.assertIn("is not approved", self.mcp("trust", "small", "--revoke"))
+
+    def test_a_server_of_ones_own_needs_no_approval_that_could_be_revoked(self) -> None:
+        self.mcp("add", "mine", "-s", "user", "--", "no-such-program-anywhere")
+        self.assertIn("your own server, which needs no approval", self.mcp("trust", "mine", "--revoke"))
 
     def test_a_server_that_does_not_start_is_reported_with_its_reason(self) -> None:
         self.mcp("add", "gone", "-s", "user", "--", "no-such-program-anywhere")

@@ -76,11 +76,19 @@ def trust(args: argparse.Namespace, here: Here) -> int:
 def revoke(args: argparse.Namespace, here: Here) -> int:
     """Revoke the consent to a server, and forget its tools. If settings would approve it again, refuse it."""
     one, consents = here.find(args.name), here.home.consents
-    was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
-    if was and consents is not None and here.find(args.name).state == "ready":  # settings would still approve it
-        consents.remember(one.entry, "refused", definition=definition_of(one.entry))
+    was = one.state == "ready" and not one.entry.is_own
+    if consents is not None and not one.entry.is_own:
+        consents.forget(one.entry.root, args.name)
+        if here.find(args.name).state == "ready":  # settings would still approve it
+            consents.remember(one.entry, "refused", definition=definition_of(one.entry))
     here.home.pins(one.entry.root, args.name).forget()
-    message = f"{visible(args.name)} is {'no longer approved' if was else 'not approved'}, and its tools are forgotten"
+    name = visible(args.name)
+    if one.entry.is_own:
+        message = (
+            f"{name} is your own server, which needs no approval: `mcp remove` removes it; its tools are forgotten"
+        )
+    else:
+        message = f"{name} is {'no longer approved' if was else 'not approved'}, and its tools are forgotten"
     here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [message])
     return OK
 
