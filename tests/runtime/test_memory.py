@@ -108,6 +108,20 @@ class Commands(MemoryCase):
         self.refused("does not exist", "view", path=path)
         self.assertEqual(self.notes(), {"/memories/project/short.md": ""})
 
+    def test_a_folder_moves_with_all_its_notes_and_each_can_still_be_named(self) -> None:
+        for path in ("a/b/c", "a/b/b/c", "a/b/b/b/c"):
+            self.do("create", path=f"/memories/{path}", file_text=path)
+        self.do("rename", old_path="/memories/a/b", new_path="/memories/a")
+        for path, text in {"a/c": "a/b/c", "a/b/c": "a/b/b/c", "a/b/b/c": "a/b/b/b/c"}.items():
+            self.assertIn(f"\t{text}", self.do("view", path=f"/memories/{path}"))
+        self.refused("more than 6 names below", "rename", old_path="/memories/a", new_path="/memories/x/y/z/w")
+        for scope in ("", "/project", "/user"):
+            shown = self.do("create", path=f"/memories{scope}/1/2/3/4/5/note{len(scope)}", file_text="deep")
+            self.assertIn("\tdeep", self.do("view", path=shown.rpartition(" ")[2]))
+            self.refused("more than 6 names below", "create", path=f"/memories{scope}/1/2/3/4/5/6/7", file_text="too deep")
+        self.do("rename", old_path="/memories/a", new_path="/memories/x/y/b")
+        self.assertEqual(len(self.notes()), 6)
+
     def test_no_path_leads_out_of_the_memory(self) -> None:
         outside = self.folder / "secret"
         outside.write_text("secret")

@@ -230,9 +230,9 @@ def split_path(path: str) -> tuple[str, str]:
                 f"{on_one_line(name, 200)!r} is not a valid name in the memory: use letters, digits, spaces and ._-+@,()#' "
                 f"(at most {MAX_NAME_CHARS}, and no dot or space at the beginning or end)"
             )
-    if len(names) > MAX_DEPTH:
-        raise ToolError(f"{on_one_line(path, 200)!r} has more than {MAX_DEPTH} names below /memories")
     scope, rest = (names[0], names[1:]) if names[0] in SCOPES else (SCOPES[0], names)
+    if len(rest) > MAX_DEPTH:
+        raise ToolError(f"{on_one_line(path, 200)!r} has more than {MAX_DEPTH} names below {ROOT}/{scope}")
     return scope, "/".join(rest)
 
 

@@ -176,10 +176,13 @@ def _rename(
     place = f"{ROOT}/{scope}/{new}"
     used_paths = {other: 0 for other in entries if other not in below}
     for other in below:
+        split_path(f"{place}{other[len(name) :]}")  # a path that is too deep could never be named again
         _refuse_used_path(used_paths, new + other[len(name) :], f"The destination {place}")
-    for other in below:
-        text = folder.entry(other, entries[other]).text
-        folder.put(entries, new + other[len(name) :], text, write, moved_from=other)
+    # All notes leave before the first arrives: the new path of one may be the old path of another.
+    for other, data in [(other, entries.pop(other)) for other in below]:
+        moved = {other: data}
+        folder.put(moved, new + other[len(name) :], folder.entry(other, data).text, write, moved_from=other)
+        entries.update(moved)
     return f"Successfully renamed {ROOT}/{scope}/{name} to {place}"
 
 
