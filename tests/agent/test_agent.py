@@ -524,6 +524,53 @@ class Guardrails(IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(GuardrailTrippedError, "it returned True, and must return None or a reason"):
             await scripted("Hi.", output_guardrails=[lambda ctx, text: True]).run("Hi.")
 
+    async def test_a_prompt_whose_guardrails_did_not_end_is_judged_again_before_anything_continues(self) -> None:
+        """However its run was left: stopped by the guardrail, killed with a call that has not started, or abandoned."""
+        ran, judged = [], []
+
+        def act() -> str:
+            """Act."""
+            ran.append(1)
+            return "done"
+
+        def no_homework(ctx: ToolContext[None], prompt: str) -> str | None:
+            judged.append(prompt)
+            return "this is homework" if "homework" in prompt else None
+
+        events = (await scripted(calling("act"), "Done.", tools=[act]).run("Do my homework.", request_id="r")).events
+        cut = next(place for place, event in enumerate(events) if event.type == "tool.use") + 1
+        for prompt, request_id in ((None, None), ("Do my homework.", "r"), ("Hi.", None)):
+            agent = scripted(calling("act"), "Done.", tools=[act], input_guardrails=[no_homework])
+            store = store_of(agent)
+            session = store.create_session(session_id="killed")
+            for event in events[:cut]:
+                store.append_event(session, event)
+            ran.clear()
+            with self.subTest(prompt=prompt):
+                if prompt == "Hi.":  # only the new prompt continues
+                    result = await agent.run(prompt, session=session)
+                    ended = next(event for event in result.events if isinstance(event, ToolResult))
+                    self.assertIn("this is homework", str(ended.error_message))
+                    self.assertEqual((result.output, ran), ("Done.", [1]))
+                    continue
+                for again in (prompt, None):  # what a guardrail stopped does not continue without a prompt either
+                    with self.assertRaisesRegex(GuardrailTrippedError, "this is homework"):
+                        await agent.run(again, session=session, request_id=request_id)
+                    self.assertEqual((ran, judged[-1]), ([], "Do my homework."))
+                assert_closed(self, store, session)
+
+    async def test_a_prompt_that_passed_is_not_judged_again(self) -> None:
+        judged = []
+
+        def passes(ctx: ToolContext[None], prompt: str) -> None:
+            judged.append(prompt)
+
+        agent = scripted(calling("look_up", order="7"), "Done.", tools=[look_up], deps=Shop, input_guardrails=[passes])
+        with self.assertRaises(RunFailedError):
+            await agent.run("Hi.", deps=Shop(), session="s", max_steps=1)
+        self.assertEqual((await agent.run(deps=Shop(), session="s")).output, "Done.")
+        self.assertEqual(judged, ["Hi."])
+
     async def test_guardrails_that_let_pass_cost_nothing_in_the_log(self) -> None:
         agent = scripted("Hi.", input_guardrails=[lambda ctx, text: None], output_guardrails=[lambda ctx, text: ""])
         self.assertEqual((await agent.run("Hi.")).output, "Hi.")

@@ -14,7 +14,18 @@ from functools import partial
 from typing import Any, Literal
 
 from ...errors import ModelRetryError, OptionsError, ToolError
-from ...events import AssistantMessage, Event, PartState, Result, StopReason, SystemNotice, ToolResult, UserMessage
+from ...events import (
+    AssistantMessage,
+    Event,
+    PartState,
+    Result,
+    StopReason,
+    SystemNotice,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
 from ...ground.checks import shown
 from ...ground.frozen import frozen, mutable
 from ...ground.threads import ask_callable, call_guest, error_words, settled
@@ -23,7 +34,9 @@ from ...kernel.lifetime import RunStopped
 from ...kernel.model_step import Reply
 from ...kernel.part import IncomingPrompt
 from ...kernel.tool import Deps, Services, ToolContext
+from ...sessions.closing import EndTexts, closing_events
 from ...sessions.folds.features.untrusted import LABELS_STATE
+from ...sessions.rebuild import standing_events
 from ...tools.base import Tool
 from ...tools.labels import OWN_SESSION
 from ...tools.schema import object_schema, string
@@ -33,6 +46,8 @@ from ..final_answer import Repairs, StructuredOutput
 
 # A function of (context, value), async or synchronous; synchronous code runs in a thread.
 GuardrailCheck = Callable[[ToolContext[Any], Any], Any]
+# How a run ends only after its input guardrails have let the prompts pass.
+_JUDGED = ("end", "handoff", "waiting", "blocked:output_guardrail", "blocked:stop")
 
 
 @frozen
@@ -128,6 +143,18 @@ class AgentPart(PackagePart):
             if isinstance(event, ToolResult) and event.outcome == "ok" and name in self._rules.handoffs:
                 self._handoff = name
                 return
+
+    async def settle(self, prompt_follows: bool) -> None:
+        """Judge the prompts of an earlier run that ended before its guardrails did, and before anything of it continues."""
+        calls = self.run.view.open_calls()
+        if not self._rules.input_guardrails or (prompt_follows and not calls):
+            return
+        for text in _unjudged_prompts(standing_events(self.run.view.events), bool(self._rules.history)):
+            await self._guard("input", self._rules.input_guardrails, text)
+        if self._tripped is not None and prompt_follows:  # the new prompt is judged by itself
+            await self.run.record(*closing_events(calls, (), str(self._tripped), EndTexts(str(self._tripped))))
+            self._tripped = None
+        await self._pass_input()
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         self._repairs.count, self._handoff = 0, None
@@ -239,6 +266,25 @@ class AgentPart(PackagePart):
         reason = error_words(error)[1]
         self.run.view.last_text = ""
         await repairs.send_back(f"Your answer cannot be used: {reason}. Answer again.", "was refused", reason)
+
+
+def _unjudged_prompts(events: Sequence[Event], has_history: bool) -> list[str]:
+    """The texts of the newest prompts after which no call started and no run ended of itself.
+
+    Both happen only once the input guardrails have let the prompts pass. An answer in a message history counts, too.
+    """
+    texts: list[str] = []
+    for event in reversed(events):
+        is_judged = isinstance(event, Result) and event.stop_reason in _JUDGED
+        if (
+            is_judged
+            or isinstance(event, ToolStarted)
+            or (has_history and isinstance(event, AssistantMessage | ToolUse))
+        ):
+            break
+        if isinstance(event, UserMessage) and event.origin in ("user", "steering"):
+            texts.append(event.text)
+    return texts
 
 
 async def _ask(check: GuardrailCheck, context: ToolContext[Any], value: Any, kind: str) -> Any:
