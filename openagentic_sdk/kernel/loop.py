@@ -294,6 +294,10 @@ def _pending_answer(run: Run) -> Reply | None:
 
 async def _next_reply(run: Run) -> Reply:
     """Record the messages that arrived meanwhile, then return the model's next reply. Raises `RunStopped` at a limit."""
+    # A call gave it, of this run or of one that died: neither a limit nor a payment stands before it.
+    for part in run.parts.at(Part.take_answer):
+        if (answer := part.take_answer()) is not None:
+            return Reply(answer)
     while run.notes:
         await run.record(run.notes.pop(0))
     while run.inbox:
@@ -321,10 +325,7 @@ async def _is_last(run: Run, reply: Reply) -> bool:
         for part in run.parts.at(Part.after_answer):
             await part.after_answer(reply)
         await run_calls(run, reply.calls)
-        answers = [part.take_answer() for part in run.parts.at(Part.take_answer)]
-        answer = next((text for text in answers if text is not None), None)
-        reply = replace(reply, text=answer or "")
-        return answer is not None and await _may_end(run, reply) and await _may_stop(run, answer)
+        return False  # an answer that a call gave is the next reply
     if reply.output.finish_reason == "pause_turn":
         return False  # the vendor's own tool needs more time: it continues when the conversation is resent
     # A message that came while the model was answering is a reason to go on.

@@ -6,11 +6,12 @@ Every attempt is in the log: a call of the final tool with its result, or an ans
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
 from ..errors import OptionsError, StructuredOutputError, ToolInputError
-from ..events import Event, Result, ToolResult, UserMessage
+from ..events import AssistantMessage, Event, ModelResponse, Result, SessionCompacted, ToolResult, ToolUse, UserMessage
 from ..ground.frozen import frozen
 from ..ground.words import plural
 from ..kernel.agent import Run
@@ -20,6 +21,8 @@ from ..kernel.tool import ToolContext
 from ..providers.base import Provider
 from ..providers.wrappers.wrap import formatted
 from ..serialization import dumps_json
+from ..sessions.folds.requests import REFUSED
+from ..sessions.rebuild import standing_events
 from ..tools.base import Tool
 from .structured import FINAL_ANSWER, OutputSchema
 
@@ -112,6 +115,7 @@ class StructuredOutput(Part):
         self._answer_form = answer
         self._value: Any = None
         self._is_given = False
+        self._taken: str | None = None
         self._misfit: str | None = None
         self.repairs = Repairs(run, answer.repair_turns)
 
@@ -123,7 +127,22 @@ class StructuredOutput(Part):
         """The answer that matches the schema, or None before there is one."""
         return self._value
 
-    async def expand_prompt(self, prompt: IncomingPrompt) -> None:
+    async def begin(self) -> None:
+        """Take the answer that the last call of an earlier run gave, if that run did not end with it."""
+        is_called = False
+        for event in reversed(standing_events(self.run.view.events)):
+            is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
+            if is_over or isinstance(event, UserMessage | ModelResponse | SessionCompacted):
+                return
+            is_called = is_called or (isinstance(event, ToolUse) and event.name == FINAL_ANSWER)
+            if isinstance(event, AssistantMessage) and is_called:
+                self.run.view.last_text = event.text
+            record = self.run.view.calls.get(event.tool_use_id) if isinstance(event, ToolResult) else None
+            if record is not None and record.use.name == FINAL_ANSWER and event.outcome == "ok" and not self._is_given:
+                with suppress(ToolInputError):  # the schema has changed since: the model is asked for another answer
+                    self.accept(self._answer_form.schema.read_value(dict(record.use.input)))
+
+    async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         self._value, self._is_given, self._misfit = None, False, None
         self.repairs.count = 0
 
@@ -135,7 +154,7 @@ class StructuredOutput(Part):
                     self._misfit = event.error_message or ""
 
     async def before_step(self) -> None:
-        misfit, self._misfit = self._misfit, None
+        misfit, self._misfit, self._taken = self._misfit, None, None
         if misfit is not None:  # the model has already read the error in the call's result
             self.repairs.count_one(_MISFIT, misfit)
 
@@ -145,14 +164,15 @@ class StructuredOutput(Part):
 
     def take_answer(self) -> str | None:
         is_given, self._is_given = self._is_given, False
-        return dumps_json(self._value) if is_given else None
+        self._taken = dumps_json(self._value) if is_given else None
+        return self._taken
 
     async def may_end(self, reply: Reply) -> bool:
-        """Read the answer from the model's last text; if it does not match, tell the model to repair it and return False.
+        """Read the answer from the model's last text, and reject one that does not match.
 
         Raises `StructuredOutputError` if the repair turns are used up.
         """
-        if reply.calls:  # the answer was given by a call, and matches
+        if reply.text == self._taken:  # the answer was given by a call, and matches
             return True
         try:
             self._value = self._answer_form.schema.read_text(reply.text)

@@ -4,7 +4,9 @@ import unittest
 from dataclasses import dataclass
 
 from openagentic_sdk.api import run
+from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.testing import crash_everywhere
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
 from .support import assert_closed, options_for
@@ -82,6 +84,34 @@ class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_form_that_the_endpoint_lacks_is_refused_at_once(self):
         with self.assertRaisesRegex(OptionsError, "does not support response formats"):
             await self.answer([], output_form="response_format")
+
+    async def test_a_message_that_arrives_while_a_call_gives_the_answer_is_still_answered(self):
+        turns = [{"tool_calls": [{"name": "final_answer", "arguments": {"ready": ready}}]} for ready in (True, False)]
+        async with AgentClient(options_for(turns, output_schema=Verdict)) as client:
+            await client.send("ready?")
+            results = []
+            async for event in client.receive():
+                if event.type == "tool.use" and not results:
+                    await client.send("Look again.")
+                results += [event] if event.type in ("tool.result", "result") else []
+        self.assertEqual([event.type for event in results], ["tool.result", "tool.result", "result"])
+        self.assertEqual(results[-1].structured_output, {"ready": False})
+
+
+class KilledTest(unittest.TestCase):
+    def test_an_answer_that_a_call_gave_is_not_asked_for_again_after_a_kill(self):
+        def build(life):
+            call = {"text": "Here it is.", "tool_calls": [{"name": "final_answer", "arguments": {"ready": True}}]}
+            options = options_for(
+                ScriptedProvider([call], resumable=True),
+                output_schema=Verdict,
+                session_store=life.store,
+                session="s",
+                request_id="r",
+            )
+            return run(prompt="ready?", options=options)
+
+        crash_everywhere(build)
 
 
 if __name__ == "__main__":
