@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 from .api import RunResult, refuse_running_loop, run_result
-from .assemble import build_agent, check_session, end_conversation, run_request, store_of
+from .assemble import build_agent, check_session, end_conversation, named_session, run_request, store_of
 from .errors import (
     GuardrailTrippedError,
     OpenAgentSdkError,
@@ -33,12 +33,14 @@ from .errors import (
 from .events import (
     AnyEvent,
     AssistantDelta,
+    AssistantMessage,
     ModelRequest,
     ModelRetry,
     Result,
     SessionRewound,
     SystemInit,
     SystemNotice,
+    UserMessage,
     UserQuestion,
 )
 from .ground.checks import COUNT, NAME, TEXT, TEXTS, Check, check_settings, is_a, or_none, shown
@@ -62,6 +64,7 @@ from .prompts import Prompt, read_prompts
 from .providers.base import Provider
 from .providers.named import MODEL_VARIABLE, find_provider, split_model
 from .sessions.base import SessionStore
+from .sessions.folds.requests import Requests
 from .sessions.seal import Seal
 from .tools.base import Tool
 from .tools.defaults import default_tools
@@ -317,6 +320,13 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         kind = None if self._schema is None else self._schema.kind
         return value if kind is None else kind.read(value, "the answer")
 
+    def _write(self, output: Any) -> Any:
+        """Convert an output to the JSON value of an answer. Raises `ToolError` or `ToolInputError` if none fits."""
+        from .ground.schemas.typed import to_json  # late: an agent without an output type needs none
+
+        value = to_json(output)
+        return value if self._schema is None else self._schema.read_value(value)
+
     def _may_be_none(self) -> bool:
         try:
             return self._schema is not None and self._read(None) is None
@@ -385,12 +395,14 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             runs_as=runs_as,
             deps=deps,
             read=self._read,
+            write=self._write,
             validators=self.output_validators,
             may_be_none=self._may_be_none(),
             retries=self.output_retries,
             input_guardrails=self.input_guardrails,
             output_guardrails=self.output_guardrails,
             history=run.history if parent is None and not run.handoffs else (),
+            has_no_prompt=run.has_no_prompt,
             handoffs=tuple(after),
             outcome=run.outcome if parent is None else AgentOutcome(),
         )
@@ -543,6 +555,7 @@ class _AgentRun:
         self.model = settings.get("model")
         check_settings({"model": self.model}, {"model": _model})
         self.history = events_of_messages(settings.get("message_history") or ())
+        self.has_no_prompt = prompt is None
         self._answers = settings.get("answers") or {}
         own = ("model", "message_history", "answers")
         self._settings: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
@@ -589,8 +602,9 @@ class _AgentRun:
         # All these runs are one conversation, so that session_start and session_end hooks run once for all of them.
         if self.agent.handoffs and part == "whole":
             self._settings["part"] = "first"
-        if prompt is None and self.agent.handoffs:
-            await self._continue_with_the_last_agent()
+        request_id = self._settings.get("request_id", self.agent.options.request_id)
+        if self.agent.handoffs and (prompt is None or request_id is not None):
+            await self._continue_with_the_last_agent(prompt is None)
         while True:
             options = await self.options()
             await self._answer(options)
@@ -608,12 +622,17 @@ class _AgentRun:
         if self._settings.get("part", part) != part and self._result is not None:
             await end_conversation(options, self._result.session_id)
 
-    async def _continue_with_the_last_agent(self) -> None:
-        """Switch to the agent of the session's last run, if handoffs lead to it from the caller's agent."""
+    async def _continue_with_the_last_agent(self, without_prompt: bool) -> None:
+        """Switch to the agent that had the session last, or that answered the request, if handoffs lead to it from the
+        caller's agent. A prompt that is not in the log begins with the caller's.
+        """
         options = await self.options()
-        if (session_id := options.session or options.resume) is None:
+        request_id = None if without_prompt else options.request_id
+        session_id = options.resume or named_session(options)
+        if session_id is None:
             return
-        name = await off_loop(True, _last_agent, store_of(build_agent(options)), session_id)
+        store = store_of(build_agent(options))
+        name = await off_loop(True, _last_agent, store, session_id, without_prompt, request_id)
         agents: dict[str, Agent[Any, Any]] = {self.agent.name or "": self.agent}
         waiting = [self.agent]
         while waiting:
@@ -622,7 +641,8 @@ class _AgentRun:
             waiting += new_agents.values()
         if (agent := agents.get(name or "", self.agent)) is not self.agent:
             self.agent = agent
-            self._settings |= {"session_store": options.session_store, "key_file": options.key_file}
+            of_caller = ("session_store", "key_file", "session", "session_id", "resume", "request_id")
+            self._settings |= {key: getattr(options, key) for key in of_caller}
 
     async def _find_questions(self, options: OpenAgenticOptions, session_id: str) -> list[UserQuestion]:
         """Read the open questions from the store: an earlier run may have asked them."""
@@ -642,7 +662,8 @@ class _AgentRun:
         """Switch to the agent that takes over the session, in the same store, with the remaining steps and time."""
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
-        self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
+        self.outcome = AgentOutcome(history_length=self.outcome.history_length)
+        self.handoffs += 1
         result = self._result
         self._settings |= {
             "session_store": options.session_store,
@@ -693,7 +714,7 @@ class _AgentRun:
             **values_of(plain_result) | of_all,
             output=output,
             agent_name=self.agent.name,
-            history_length=len(self.history),
+            history_length=outcome.history_length,
             questions=self._questions,
         )
         if (tripped := outcome.tripped) is not None:
@@ -703,11 +724,16 @@ class _AgentRun:
         return result
 
 
-def _last_agent(store: SessionStore, session_id: str) -> str | None:
-    """The name of the agent of the session's last run; None for an agent without a name, and without a run."""
+def _last_agent(store: SessionStore, session_id: str, without_prompt: bool, request_id: str | None) -> str | None:
+    """The name of the agent of the session's last run, or of the one that answered the request; None if it has no name, if
+    there is no run or session, or if the request is to be worked on from its beginning.
+    """
     agents: list[tuple[int, str | None]] = []
+    requests = Requests()
     try:
         for event in store.iter_events(session_id):
+            if isinstance(event, SystemInit | AssistantMessage | UserMessage | SessionRewound | Result):
+                requests.apply(event, "")
             if isinstance(event, SystemInit):
                 agents.append((event.seq or 0, None))
             elif isinstance(event, SystemNotice) and event.code == "agent" and agents:
@@ -716,7 +742,11 @@ def _last_agent(store: SessionStore, session_id: str) -> str | None:
                 agents = [each for each in agents if each[0] <= event.to_seq]
     except SessionNotFoundError:
         return None
-    return agents[-1][1] if agents else None
+    if not without_prompt and requests.is_due(request_id):
+        return None
+    end = requests.answer_to(request_id)
+    names = [name for seq, name in agents if end is None or not end.seq or seq <= end.seq]
+    return names[-1] if names else None
 
 
 def _model(value: Any) -> str | None:

@@ -137,8 +137,10 @@ class StructuredOutput(Part):
             is_called = is_called or (isinstance(event, ToolUse) and event.name == FINAL_ANSWER)
             if isinstance(event, AssistantMessage) and is_called:
                 self.run.view.last_text = event.text
-            record = self.run.view.calls.get(event.tool_use_id) if isinstance(event, ToolResult) else None
-            if record is not None and record.use.name == FINAL_ANSWER and event.outcome == "ok" and not self._is_given:
+            if self._is_given or not isinstance(event, ToolResult) or event.outcome != "ok":
+                continue
+            record = self.run.view.calls.get(event.tool_use_id)
+            if record is not None and record.use.name == FINAL_ANSWER:
                 with suppress(ToolInputError):  # the schema has changed since: the model is asked for another answer
                     self.accept(self._answer_form.schema.read_value(dict(record.use.input)))
 
@@ -161,6 +163,10 @@ class StructuredOutput(Part):
     def accept(self, value: Any) -> None:
         """Accept a value that matches the schema as the run's answer."""
         self._value, self._is_given = value, True
+
+    def replace(self, value: Any) -> None:
+        """Store another value as the run's answer than the one that the model gave."""
+        self._value = value
 
     def take_answer(self) -> str | None:
         is_given, self._is_given = self._is_given, False

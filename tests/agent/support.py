@@ -40,7 +40,8 @@ def answering(**value: Any) -> dict[str, Any]:
 def scripted(*turns: Any, **fields: Any) -> Agent[Any, Any]:
     """An agent whose model plays these turns, with a store in memory; `fields` are further fields of the agent."""
     options = {"session_store": MemorySessionStore(), **fields.pop("settings", {})}
-    return Agent(ScriptedProvider(turns), options=OpenAgenticOptions(**options), **fields)
+    model = fields.pop("model", None) or ScriptedProvider(turns)
+    return Agent(model, options=OpenAgenticOptions(**options), **fields)
 
 
 def model_of(agent: Agent[Any, Any]) -> ScriptedProvider:

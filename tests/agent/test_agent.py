@@ -42,7 +42,8 @@ from openagentic_sdk.options import located, with_model
 from openagentic_sdk.providers.named import split_model
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.skills.fields import served_model
-from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.testing import ScriptedProvider, crash_everywhere
+from openagentic_sdk.testing.crash import Life
 from tests.runtime.support import assert_closed
 from tests.size import full_size
 
@@ -51,6 +52,10 @@ from .support import Shop, Verdict, answering, calling, look_up, model_of, scrip
 
 def store_of(agent: Agent[Any, Any]) -> Any:
     return agent.options.session_store
+
+
+def resumable(*turns: Any) -> ScriptedProvider:
+    return ScriptedProvider(turns, resumable=True)
 
 
 class RunTest(IsolatedAsyncioTestCase):
@@ -457,6 +462,65 @@ class Validators(IsolatedAsyncioTestCase):
         with self.assertRaises(RunFailedError) as caught:
             await scripted("a", output_validators=[broken]).run("Hi.")
         self.assertEqual(caught.exception.result.error_type, "KeyError")
+
+
+class Killed(unittest.TestCase):
+    """The same call after a kill, with the same session and request id, returns what the first would have returned."""
+
+    def test_a_run_that_began_with_a_message_history_continues(self) -> None:
+        history = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+
+        async def build(life: Life) -> Any:
+            agent = scripted(model=resumable("Never.", "It is lost."), settings={"session_store": life.store})
+            result = await agent.run("Where is 7?", session="s", request_id="r", message_history=history)
+            texts = [event.text for event in life.store.read_events("s") if isinstance(event, UserMessage)]
+            return result.output, texts
+
+        crash_everywhere(build)
+
+    def test_a_run_of_a_message_history_alone_continues(self) -> None:
+        history = [{"role": "user", "content": "Where is 7?"}]
+        events = asyncio.run(scripted("Never.").run(None, message_history=history)).events
+        agent = scripted("It is lost.")
+        session = store_of(agent).create_session(session_id="killed")
+        for event in events[:4]:
+            store_of(agent).append_event(session, event)
+        result = asyncio.run(agent.run(None, session=session, message_history=history))
+        self.assertEqual([message["content"] for message in result.new_messages()], ["It is lost."])
+        self.assertEqual(len(model_of(agent).requests[0]["messages"]), 1)
+
+    @full_size
+    def test_the_agent_that_took_over_continues_and_is_named(self) -> None:
+        async def build(life: Life) -> Any:
+            options = OpenAgenticOptions(session_store=life.store)
+            billing = Agent(resumable("Never.", "I bill."), name="billing", options=options)
+            sorting = resumable(calling("transfer_to_billing"), "Never seen.")
+            triage = Agent(sorting, name="triage", handoffs=[billing], options=options)
+            result = await triage.run("Refund me.", session="s", request_id="r")
+            return result.output, result.agent_name
+
+        crash_everywhere(build)
+
+    @full_size
+    def test_a_request_that_was_answered_returns_what_the_validators_returned(self) -> None:
+        def louder(ctx: ToolContext[None], output: Any) -> Any:
+            return output.upper() if isinstance(output, str) else replace(output, why=output.why.upper())
+
+        for answer, output in (("paid", str), (answering(ok=True, why="paid"), Verdict)):
+
+            async def build(life: Life, answer: Any = answer, output: Any = output) -> Any:
+                settings = {"session_store": life.store}
+                agent = scripted(model=resumable(answer), output=output, output_validators=[louder], settings=settings)
+                return (await agent.run("Hi.", session="s", request_id="r")).output
+
+            with self.subTest(output):
+                crash_everywhere(build)
+
+    def test_an_agent_that_asks_another_reads_what_its_validators_returned(self) -> None:
+        judge = scripted("paid", name="judge", output_validators=[lambda ctx, text: text.upper()])
+        agent = scripted(calling("judge", prompt="Is it paid?"), "Yes.", tools=[judge.as_tool()])
+        events = asyncio.run(agent.run("Hi.")).events
+        self.assertEqual([event.output for event in events if isinstance(event, ToolResult)], ["PAID"])
 
 
 class Guardrails(IsolatedAsyncioTestCase):

@@ -8,6 +8,7 @@ from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.testing import crash_everywhere
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.size import full_size
 
 from .support import assert_closed, options_for
 
@@ -99,6 +100,7 @@ class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
 
 
 class KilledTest(unittest.TestCase):
+    @full_size
     def test_an_answer_that_a_call_gave_is_not_asked_for_again_after_a_kill(self):
         def build(life):
             call = {"text": "Here it is.", "tool_calls": [{"name": "final_answer", "arguments": {"ready": True}}]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from ...errors import ModelRetryError, OptionsError, ToolError
 from ...events import (
     AssistantMessage,
     Event,
+    ModelRequest,
     PartState,
     Result,
     StopReason,
@@ -36,7 +38,8 @@ from ...kernel.part import IncomingPrompt
 from ...kernel.tool import Deps, Services, ToolContext
 from ...sessions.closing import EndTexts, closing_events
 from ...sessions.folds.features.untrusted import LABELS_STATE
-from ...sessions.rebuild import standing_events
+from ...sessions.folds.requests import REFUSED
+from ...sessions.rebuild import rebuild_messages, standing_events
 from ...tools.base import Tool
 from ...tools.labels import OWN_SESSION
 from ...tools.schema import object_schema, string
@@ -69,12 +72,15 @@ class Tripped:
 
 @mutable
 class AgentOutcome:
-    """The outcome of a run besides its events: the typed output, a handoff, and a tripped guardrail."""
+    """The outcome of a run besides its events: the typed output, a handoff, a tripped guardrail, and the number of events
+    with a message history that it stored.
+    """
 
     output: Any = None
     has_output: bool = False
     handoff: str | None = None
     tripped: Tripped | None = None
+    history_length: int = 0
 
 
 @frozen(kw_only=True)
@@ -85,6 +91,7 @@ class AgentRules:
     to return None.
 
     `read` converts an answer, its text or, with a schema, its JSON value; it raises `ValueError` if the answer is invalid.
+    `write` converts an output to that JSON value; it raises `ToolError` or `ValueError` if none fits.
     `outcome` receives the outcome of the run.
     """
 
@@ -92,12 +99,14 @@ class AgentRules:
     runs_as: str | None = None
     deps: Any = None
     read: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any] = lambda value: value
     validators: Sequence[GuardrailCheck] = ()
     may_be_none: bool = True
     retries: int = 2
     input_guardrails: Sequence[GuardrailCheck] = ()
     output_guardrails: Sequence[GuardrailCheck] = ()
     history: Sequence[Event] = ()
+    has_no_prompt: bool = False
     handoffs: Sequence[str] = ()
     outcome: AgentOutcome = field(default_factory=AgentOutcome)
 
@@ -122,26 +131,43 @@ class AgentPart(PackagePart):
         events: list[Event] = (
             [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
         )
-        if self._rules.history and self.run.view.conversation.messages():
-            raise OptionsError(
-                f"message_history is for a new session, and {self.run.session_id!r} already has messages: remove it, or "
-                "name another session"
-            )
-        if any(not isinstance(event, UserMessage) for event in self._rules.history):
+        history = () if self._begun_with_history() else self._rules.history
+        if any(not isinstance(event, UserMessage) for event in history):
             # Messages of models and tools are unverified claims; only the prompts are a person's words.
             events.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
-        return [*events, *self._rules.history]
+        self._outcome.history_length = len(history)
+        return [*events, *history]
+
+    def _begun_with_history(self) -> bool:
+        """Whether this run repeats one that began the session with the message history and died. Raises `OptionsError` for
+        any other session that already has messages.
+        """
+        view, history = self.run.view, self._rules.history
+        messages = view.conversation.messages() if history else ()
+        if not messages:
+            return False
+        begun = rebuild_messages(history)
+        is_repeated = self._rules.has_no_prompt or not any(isinstance(event, ModelRequest) for event in view.events)
+        if not view.requests.is_due(self.run.request.request_id) or (is_repeated and messages[: len(begun)] == begun):
+            return True
+        raise OptionsError(
+            f"message_history is for a new session, and {self.run.session_id!r} already has messages: remove it, or "
+            "name another session"
+        )
 
     async def begin(self) -> None:
         """Restore a handoff that an earlier process accepted but did not carry out before it died."""
-        for event in reversed(self.run.view.events):
-            # Whatever follows a handoff shows that it was carried out.
-            if isinstance(event, AssistantMessage | UserMessage | Result):
+        for event in reversed(standing_events(self.run.view.events)):
+            # A message after a handoff shows that it was carried out; a run's end does not, unless it ends the turn.
+            is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
+            if is_over or isinstance(event, AssistantMessage | UserMessage):
                 return
-            record = self.run.view.calls.get(event.tool_use_id) if isinstance(event, ToolResult) else None
-            name = "" if record is None else record.use.name.removeprefix(HANDOFF)
-            if isinstance(event, ToolResult) and event.outcome == "ok" and name in self._rules.handoffs:
-                self._handoff = name
+            if not isinstance(event, ToolResult) or event.outcome != "ok":
+                continue
+            record = self.run.view.calls.get(event.tool_use_id)
+            if record is not None and record.use.name.startswith(HANDOFF):
+                name = record.use.name.removeprefix(HANDOFF)
+                self._handoff = name if name in self._rules.handoffs else None
                 return
 
     async def settle(self, prompt_follows: bool) -> None:
@@ -190,6 +216,14 @@ class AgentPart(PackagePart):
             self.run.view.last_text = ""  # a refused answer must not become the run's final text
             raise RunStopped(self._tripped.stop_reason, str(self._tripped))
         self._outcome.output, self._outcome.has_output = output, True
+        # Whoever reads the result (a repeated request, an agent that uses this one, a server) gets what validators returned.
+        if structured is None and isinstance(output, str):
+            self.run.view.last_text = output
+        elif structured is not None and rules.validators:
+            with suppress(
+                ToolError, ValueError
+            ):  # it has no JSON form that fits the type: the model's answer is stored
+                structured.replace(rules.write(output))
         return True
 
     async def end(self, ending: RunStopped) -> RunStopped:
