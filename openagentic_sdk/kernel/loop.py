@@ -27,6 +27,7 @@ from ..sessions.closing import closing_events
 from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
+from ..sessions.rebuild import standing_events
 from ..version import __version__
 from .agent import Run
 from .lifetime import RunStopped
@@ -281,12 +282,11 @@ def _pending_answer(run: Run) -> Reply | None:
     # A process that died between an answer and the `result` must not pay for that answer again. Read backwards, it is a
     # message and then its `model.response`, with no other event of these kinds before or between them.
     kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
-    for event in reversed(run.view.events):
-        if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
-            return None
+    for event in reversed(standing_events(run.view.events)):
+        is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
         if isinstance(event, AssistantMessage) and answer is None and not event.incomplete:
             answer = event.text
-        elif isinstance(event, kinds):
+        elif is_over or isinstance(event, kinds):
             is_whole = isinstance(event, ModelResponse) and event.finish_reason != "pause_turn"
             return Reply(answer) if answer is not None and is_whole else None
     return None

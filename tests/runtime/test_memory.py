@@ -118,7 +118,9 @@ class Commands(MemoryCase):
         for scope in ("", "/project", "/user"):
             shown = self.do("create", path=f"/memories{scope}/1/2/3/4/5/note{len(scope)}", file_text="deep")
             self.assertIn("\tdeep", self.do("view", path=shown.rpartition(" ")[2]))
-            self.refused("more than 6 names below", "create", path=f"/memories{scope}/1/2/3/4/5/6/7", file_text="too deep")
+            self.refused(
+                "more than 6 names below", "create", path=f"/memories{scope}/1/2/3/4/5/6/7", file_text="too deep"
+            )
         self.do("rename", old_path="/memories/a", new_path="/memories/x/y/b")
         self.assertEqual(len(self.notes()), 6)
 

@@ -208,6 +208,16 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         rewind_session(self.store, "s", turns=1)
         self.assertEqual((await self.ask("r1", "Capital of Italy?", "Rome."))[0], "Rome.")
 
+    async def test_an_answer_that_was_rewound_is_asked_for_again_although_no_run_ended_with_it(self):
+        await self.ask("r1", "Capital of Italy?", "Milan.")
+        events = [changed(event, seq=None) for event in self.store.read_events("s") if not isinstance(event, Result)]
+        self.store = MemorySessionStore()
+        self.store.create_session(session_id="s")
+        self.store.append_events("s", events)
+        rewind_session(self.store, "s", to_seq=2)
+        options = options_for(["Rome."], session="s", session_store=self.store)
+        self.assertEqual((await run(prompt=None, options=options)).final_text, "Rome.")
+
     async def test_answers_are_found_after_a_compaction_too(self):
         await self.ask("r1", "Capital of Italy?", "Rome.")
         await self.ask("r2", "Capital of France?", GONE)
