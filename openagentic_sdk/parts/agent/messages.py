@@ -33,6 +33,8 @@ def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
     """
     events: list[Event] = []
     waiting: list[str] = []
+    if not isinstance(messages, Iterable):
+        raise OptionsError(f"message_history must be a list of messages, not {shown(messages)}")
     for number, message in enumerate(messages, 1):
         where = f"message_history: message {number}"
         if not isinstance(message, Mapping):
@@ -53,7 +55,10 @@ def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
         elif role == "assistant":
             if text:
                 events.append(AssistantMessage(text))
-            calls = [_call(call, where) for call in message.get("tool_calls") or ()]
+            given = message.get("tool_calls") or ()
+            if not isinstance(given, Sequence):
+                raise OptionsError(f"{where} has the calls {shown(given)}: tool_calls must be a list")
+            calls = [_call(call, where) for call in given]
             events += calls
             waiting += [call.tool_use_id for call in calls]
         elif role != "system":
