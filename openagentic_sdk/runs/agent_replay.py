@@ -26,6 +26,7 @@ from ..kernel.part import without_parts
 from ..kernel.registry import ToolRegistry
 from ..kernel.tool import BareTool
 from ..options import OpenAgenticOptions
+from ..parts.agent.part import HISTORY_LABELS
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
 from ..parts.servers import ServerTools
@@ -76,8 +77,8 @@ async def replay_agent(
     The provider, store and MCP servers of the options are not used. `live_tools` names further tools that run for real.
     Raises `OptionsError` for invalid options.
     """
-    # The agent's own parts compute their states again.
-    recording = Recording(event for event in events if not isinstance(event, PartState))
+    # The agent's own parts compute their states again, but its caller gave the message history.
+    recording = Recording(event for event in events if not isinstance(event, PartState) or _is_of_history(event))
     replay = _AgentReplay(recording, plain_options(options), live_tools)
     problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
     try:
@@ -190,6 +191,10 @@ class _GivesWhatItGave(RecordedTool):
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
         self.effect, self.allowed_callers = tool.effect, tool.allowed_callers
         self._results = results
+
+
+def _is_of_history(state: PartState) -> bool:
+    return (state.part, state.data) == (HISTORY_LABELS.part, HISTORY_LABELS.data)
 
 
 def _verdict(decision: PermissionDecision) -> str:

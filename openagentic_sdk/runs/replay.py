@@ -152,6 +152,7 @@ class Replay:
 
         Raises `ReplayMismatchError` if the loop departs from the recording or, when strict, if a request differs.
         """
+        self._append(run.history)
         if run.steps:
             self._steps = list(run.steps)
             self.provider.name = run.steps[0].context.provider
@@ -164,10 +165,13 @@ class Replay:
             if result.error_type == ReplayMismatchError.__name__:
                 raise ReplayMismatchError(result.error_message or "")
         # Events after the last answer: those of a run that ended there, and those between two runs.
-        if run.trailing:
+        self._append(run.trailing)
+
+    def _append(self, events: Sequence[Event]) -> None:
+        """Append recorded events to the replayed log between two runs."""
+        for event in events:  # one by one: each may reference the position of the one before
             self._session_id = self._session_id or self._store.create_session()
-            for event in run.trailing:  # one by one: each may reference the position of the one before
-                self._store.append_event(self._session_id, self._as_now(event))
+            self._store.append_event(self._session_id, self._as_now(event))
 
     def enter(self, run: Run, recorded: RecordedRun) -> None:
         """Attach to `run`, which plays `recorded`, and show its model the same part of the session."""

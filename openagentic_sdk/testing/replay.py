@@ -26,6 +26,7 @@ from ..events import (
     SystemInit,
     ToolResult,
     ToolUse,
+    UserMessage,
 )
 from ..ground.frozen import frozen, mutable
 from ..ground.loose import as_mapping, tool_name
@@ -37,6 +38,8 @@ from ..tools.base import Tool
 
 # Events that change the requests, besides answers and results of calls; and the state that parts keep in the log.
 _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared", "part.state")
+# Before a session's first request, these come from the message history that it began with.
+_ANSWERS = (AssistantMessage, ToolUse, ToolResult)
 
 
 @mutable
@@ -57,10 +60,12 @@ class RecordedStep:
 class RecordedRun:
     """One run of the session, from its `system.init` to the next one.
 
-    `trailing` are those events after its last request that would affect another one.
+    `history` is the message history that a caller began the session with; `trailing` are those events after the run's last
+    request that would affect another one.
     """
 
     init: SystemInit
+    history: tuple[Event, ...] = ()
     steps: list[RecordedStep] = field(default_factory=list)
     trailing: tuple[Event, ...] = ()
 
@@ -83,6 +88,7 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
     context: ModelContext | None = None
     step: RecordedStep | None = None
     between: list[Event] = []
+    is_new = True
     for event in events:
         if isinstance(event, SystemInit):
             if run is not None:
@@ -91,10 +97,13 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
         elif isinstance(event, ModelContext):
             context = event
         elif isinstance(event, ModelRequest) and event.purpose == "turn" and context is not None and run is not None:
+            if is_new:
+                is_new, at = False, _end_of_history(between)
+                run.history, between = tuple(between[:at]), between[at:]
             step = RecordedStep(event, context, tuple(between))
             run.steps.append(step)
             between = []
-        elif event.type in _BETWEEN_STEPS:
+        elif event.type in _BETWEEN_STEPS or (context is None and isinstance(event, _ANSWERS)):
             between.append(event)
         elif step is not None:
             if isinstance(event, ModelResponse) and step.response is None:
@@ -109,6 +118,16 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
                 step.calls.append(event)
     if run is not None:
         yield _ended(run, between)
+
+
+def _end_of_history(before: Sequence[Event]) -> int:
+    """How many of the events before a session's first request belong to a message history, and not to its first prompt."""
+    answers = [place for place, event in enumerate(before) if isinstance(event, _ANSWERS)]
+    prompts = [place for place, event in enumerate(before) if isinstance(event, UserMessage) and event.origin == "user"]
+    if not answers and len(prompts) < 2:
+        return 0
+    end = answers[-1] + 1 if answers else 0
+    return max(end, prompts[-1]) if prompts else end
 
 
 def _ended(run: RecordedRun, trailing: Iterable[Event]) -> RecordedRun:

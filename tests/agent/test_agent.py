@@ -41,6 +41,8 @@ from openagentic_sdk.ground.clock import SystemClock
 from openagentic_sdk.options import located, with_model
 from openagentic_sdk.providers.named import split_model
 from openagentic_sdk.providers.wrappers.guarded import guarded
+from openagentic_sdk.runs.agent_replay import replay_agent
+from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.skills.fields import served_model
 from openagentic_sdk.testing import ScriptedProvider, crash_everywhere
 from openagentic_sdk.testing.crash import Life
@@ -379,6 +381,23 @@ class Messages(IsolatedAsyncioTestCase):
         self.assertEqual(store_of(agent).list_sessions(), [])
         history = [{"role": "user", "content": "Hi."}]
         self.assertEqual((await agent.run(message_history=history)).final_text, "Never.")
+
+    async def test_sessions_that_began_with_a_history_replay(self) -> None:
+        call = {"id": "call_1_1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "7"}'}}
+        hi = {"role": "user", "content": "Hi."}
+        calls = [hi, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        hello = [hi, {"role": "assistant", "content": "Hello."}]
+        for history, prompt in (([hi], "7?"), ([hi, hi], None), (hello, "7?"), (calls, "7?"), (calls, None)):
+            settings = {"labels": ["deny(untrusted): look_up"]}
+            agent = scripted(calling("look_up", order="7"), "Done.", tools=[look_up], deps=Shop, settings=settings)
+            store = store_of(agent)
+            await agent.run(prompt, deps=Shop(), session="s", message_history=history)
+            await replace(agent, model=ScriptedProvider(["Yes."])).run("Sure?", deps=Shop(), session="s")
+            with self.subTest(history=history, prompt=prompt):
+                report = await replay_events(store.read_events("s"))
+                self.assertTrue(report.ok, report)
+                options = await agent.to_options(deps=Shop())
+                self.assertEqual((await replay_agent(store.read_events("s"), options)).text, "")
 
     async def test_an_invalid_message_is_refused_with_its_position(self) -> None:
         for history, wanted in (

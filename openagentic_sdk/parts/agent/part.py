@@ -49,6 +49,8 @@ from ..final_answer import Repairs, StructuredOutput
 
 # A function of (context, value), async or synchronous; synchronous code runs in a thread.
 GuardrailCheck = Callable[[ToolContext[Any], Any], Any]
+# Stored before a message history that holds more than prompts.
+HISTORY_LABELS = PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]})
 # How a run ends only after its input guardrails have let the prompts pass.
 _JUDGED = ("end", "handoff", "waiting", "blocked:output_guardrail", "blocked:stop")
 
@@ -134,7 +136,7 @@ class AgentPart(PackagePart):
         history = () if self._begun_with_history() else self._rules.history
         if any(not isinstance(event, UserMessage) for event in history):
             # Messages of models and tools are unverified claims; only the prompts are a person's words.
-            events.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
+            events.append(HISTORY_LABELS)
         self._outcome.history_length = len(history)
         return [*events, *history]
 
