@@ -30,17 +30,27 @@ from ..parts.agent.part import HISTORY_LABELS
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
 from ..parts.servers import ServerTools
+from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import permission_gate
 from ..serialization import dumps_json
 from ..sessions.closing import SAID_INSTEAD
 from ..sessions.memory import MemorySessionStore
-from ..testing.replay import RecordedRun, RecordedTool, Recording
+from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording
 from ..tools.function import FunctionTool
 from .replay import RecordedSteps, Replay, is_prompt
 
 # These tools change only the session, so they do the same each time.
 _SESSION_TOOLS = frozenset(
-    {"SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate", "TodoWrite", "SlashCommand", "ToolSearch"}
+    {
+        "SkillList",
+        "SkillLoad",
+        "SkillActivate",
+        "SkillDeactivate",
+        "TodoWrite",
+        "SlashCommand",
+        "ToolSearch",
+        FINAL_ANSWER,
+    }
 )
 _MAX_SHOWN_CHARS = 4_000
 
@@ -173,14 +183,18 @@ class _AgentReplay(Replay):
             raise RunStopped("waiting", "the recorded run waited here until another prompt arrived")
         return self._answers.get((question.tool_use_id, question.kind), "")
 
+    def bring_reasons(self, step: RecordedStep) -> None:
+        """The agent's own hooks and validators give their reasons again."""
+
+    def append(self, events: Sequence[Event]) -> None:
+        super().append([event for event in events if _is_from_outside(event)])
+
     async def before_step(self, run: Run) -> None:
         """Replay the events that a person or the runtime added between steps; hooks and rules add theirs live."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
-        await self.bring(
-            [event for event in step.before if not isinstance(event, UserMessage) or event.origin == "steering"]
-        )
+        await self.bring([event for event in step.before if _is_from_outside(event)])
         self.provider.expect(step)
 
 
@@ -191,6 +205,11 @@ class _GivesWhatItGave(RecordedTool):
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
         self.effect, self.allowed_callers = tool.effect, tool.allowed_callers
         self._results = results
+
+
+def _is_from_outside(event: Event) -> bool:
+    """Whether a person or the runtime caused an event, and not a hook, rule or validator of the agent."""
+    return not isinstance(event, UserMessage) or event.origin in ("user", "steering")
 
 
 def _is_of_history(state: PartState) -> bool:

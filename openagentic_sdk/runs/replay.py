@@ -152,12 +152,14 @@ class Replay:
 
         Raises `ReplayMismatchError` if the loop departs from the recording or, when strict, if a request differs.
         """
-        self._append(run.history)
+        self.append(run.history)
         if run.steps:
             self._steps = list(run.steps)
             self.provider.name = run.steps[0].context.provider
             # A run that resumed after an answer or a crash had no prompt of its own.
             prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
+            if prompts is None:
+                self.bring_reasons(run.steps[0])
             async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
                 while await task.next_event() is not None:
                     pass
@@ -165,13 +167,18 @@ class Replay:
             if result.error_type == ReplayMismatchError.__name__:
                 raise ReplayMismatchError(result.error_message or "")
         # Events after the last answer: those of a run that ended there, and those between two runs.
-        self._append(run.trailing)
+        self.append(run.trailing)
 
-    def _append(self, events: Sequence[Event]) -> None:
+    def append(self, events: Sequence[Event]) -> None:
         """Append recorded events to the replayed log between two runs."""
         for event in events:  # one by one: each may reference the position of the one before
             self._session_id = self._session_id or self._store.create_session()
             self._store.append_event(self._session_id, self._as_now(event))
+
+    def bring_reasons(self, step: RecordedStep) -> None:
+        """Append what precedes the first request of a run without a prompt, such as why a hook refused the answer before."""
+        self.append(step.before)
+        step.before = ()
 
     def enter(self, run: Run, recorded: RecordedRun) -> None:
         """Attach to `run`, which plays `recorded`, and show its model the same part of the session."""

@@ -483,6 +483,49 @@ class Validators(IsolatedAsyncioTestCase):
         self.assertEqual(caught.exception.result.error_type, "KeyError")
 
 
+class Replays(IsolatedAsyncioTestCase):
+    """Sessions in which an answer was refused replay, with and without their agent."""
+
+    async def assert_replays(self, agent: Agent[Any, Any], session: str) -> None:
+        events = store_of(agent).read_events(session)
+        report = await replay_events(events)
+        self.assertTrue(report.ok, report)
+        self.assertEqual((await replay_agent(events, await agent.to_options())).text, "")
+
+    async def test_by_a_validator_although_a_call_gave_it(self) -> None:
+        def long(ctx: ToolContext[None], verdict: Verdict) -> Verdict:
+            if len(verdict.why) < 4:
+                raise ModelRetryError("say more")
+            return verdict
+
+        turns = answering(ok=True, why="no"), answering(ok=True, why="it is paid")
+        agent = scripted(*turns, output=Verdict, output_validators=[long])
+        await agent.run("Hi.", session="s")
+        await self.assert_replays(agent, "s")
+
+    async def test_by_a_run_that_found_it_after_a_kill(self) -> None:
+        def long(ctx: ToolContext[None], text: str) -> str:
+            if len(text) < 4:
+                raise ModelRetryError("say more")
+            return text
+
+        def longer(ctx: ToolContext[None], payload: dict[str, Any]) -> HookDecision:
+            return HookDecision(block=len(payload["last_assistant_message"]) < 4, block_reason="Say more.")
+
+        for fields in ({"output_validators": [long]}, {"hooks": {"stop": [longer]}}):
+            whole = scripted("no", "it is paid", **fields)
+            events = (await whole.run("Hi.")).events
+            kinds = [event.type for event in events]
+            for cut in (kinds.index("assistant.message") + 1, kinds.index("user.message", 3) + 1):
+                agent = scripted("it is paid", **fields)
+                session = store_of(agent).create_session(session_id="killed")
+                for event in events[:cut]:
+                    store_of(agent).append_event(session, event)
+                await agent.run(session=session)
+                with self.subTest(fields=[*fields], cut=cut):
+                    await self.assert_replays(agent, session)
+
+
 class Killed(unittest.TestCase):
     """The same call after a kill, with the same session and request id, returns what the first would have returned."""
 
