@@ -175,8 +175,7 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
 
 
 async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
-    guest = Guest(prompts.aclose, "the source of prompts")
-    await guest.wait_a_moment()
+    await Guest(prompts.aclose, "the source of prompts").wait_a_moment()
 
 
 def _waits_for_the_model(run: Run) -> bool:
@@ -312,7 +311,10 @@ async def _next_reply(run: Run) -> Reply:
     try:
         reply = await ask_model(run)
     except ContextLengthError:  # too long for the endpoint: retry once if it could be shortened
-        if not await _make_room(run):
+        for part in run.parts.at(Part.make_room):
+            if await part.make_room():
+                break
+        else:
             raise
         reply = await ask_model(run)
     run.steps += 1
@@ -337,13 +339,6 @@ async def _may_end(run: Run, reply: Reply) -> bool:
         if not await part.may_end(reply):
             return False
     return True
-
-
-async def _make_room(run: Run) -> bool:
-    for part in run.parts.at(Part.make_room):
-        if await part.make_room():
-            return True
-    return False
 
 
 def _check_limits(run: Run) -> None:
@@ -463,11 +458,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
     # Last, because hooks and parts may have left something running, too.
-    end_events = [
-        SystemNotice("left_behind", f"{name} did not end when asked to, and may still be running")
-        for name in run.lifetime.left
-    ]
-    await run.record(*end_events)
+    for name in [*run.lifetime.left]:
+        await run.record(SystemNotice("left_behind", f"{name} did not end when asked to, and may still be running"))
     return ending
 
 

@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..events import Event, ToolResult, ToolStarted, ToolUse, UserQuestion
+from ..events import AssistantMessage, Event, ModelRetry, ToolResult, ToolStarted, ToolUse, UserMessage, UserQuestion
 from ..ground.threads import call_guest
 from ..sessions.closing import IN_DOUBT, SAID_INSTEAD, SUPERSEDED, closing_events, unknown_result
 from ..sessions.folds.view import CallRecord
+from ..sessions.rebuild import standing_events
 from .agent import Run
 from .lifetime import RunStopped
 from .part import Part
@@ -29,6 +30,8 @@ from .tool_step import masked, result_of, run_calls
 
 # A call that ends its process each time, such as by exhausting the memory, must not end every run that resumes the session.
 MAX_ATTEMPTS = 3
+_MESSAGES = (AssistantMessage, ModelRetry, ToolUse, UserMessage)
+_CUT_OFF = "Your last answer was cut off before its end: give it again, as a whole."
 _NOT_OURS: dict[str, Any] = {
     "is_error": True,
     "outcome": "cancelled",
@@ -52,6 +55,10 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
             await part.settle(prompt_follows)
         waiting_ids = {question.tool_use_id for question in run.view.open_questions()} if prompt_follows else set()
         await settle_calls(run, [each for each in run.view.open_calls() if not _is_superseded(run, each, waiting_ids)])
+        last = next((e for e in reversed(standing_events(run.view.events)) if isinstance(e, _MESSAGES)), None)
+        if not prompt_follows and isinstance(last, AssistantMessage) and last.incomplete:
+            # Not every endpoint accepts a conversation that ends with its own text, and none continues it reliably.
+            await run.record(UserMessage(_CUT_OFF, origin="repair"))
     except RunStopped as stopped:
         # The prompt that follows ends the question, so that the run need not wait for its answer.
         if stopped.reason != "waiting" or not prompt_follows:

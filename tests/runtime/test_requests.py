@@ -21,6 +21,7 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.kernel.prompt import Said
 from openagentic_sdk.parts.record.lifecycle import rewind_session
+from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.serialization import dumps_event, loads_event
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -207,6 +208,22 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         await self.ask("r1", "Capital of Italy?", GONE)
         rewind_session(self.store, "s", turns=1)
         self.assertEqual((await self.ask("r1", "Capital of Italy?", "Rome."))[0], "Rome.")
+
+    async def test_an_answer_that_was_cut_off_is_asked_for_again(self):
+        """Not every endpoint accepts a conversation that ends with an answer; a retry within the run voids it instead."""
+        cut = {"text": "Rome, which", "error": {"message": "gone", "after": 5}}
+        for prompt, request_id in (("Capital of Italy?", "r1"), (None, None)):
+            self.store = MemorySessionStore()
+            self.assertEqual((await self.ask("r1", "Capital of Italy?", cut))[1], "error")
+            provider = ScriptedProvider(["Rome."])
+            options = options_for(provider, session="s", session_store=self.store, request_id=request_id)
+            result = await run(prompt=prompt, options=options)
+            with self.subTest(prompt=prompt):
+                self.assertEqual((result.final_text, result.stop_reason), ("Rome.", "end"))
+                sent = [(message["role"], message["content"]) for message in provider.requests[0]["messages"]]
+                self.assertEqual(sent[1:-1], [("user", "Capital of Italy?"), ("assistant", "Rome,")])
+                self.assertEqual((sent[-1][0], "was cut off" in sent[-1][1]), ("user", True))
+                self.assertTrue((await replay_events(self.store.read_events("s"))).ok)
 
     async def test_an_answer_that_was_rewound_is_asked_for_again_although_no_run_ended_with_it(self):
         await self.ask("r1", "Capital of Italy?", "Milan.")
