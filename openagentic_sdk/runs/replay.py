@@ -156,18 +156,23 @@ class Replay:
         if run.steps:
             self._steps = list(run.steps)
             self.provider.name = run.steps[0].context.provider
-            # A run that resumed after an answer or a crash had no prompt of its own.
-            prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
-            if prompts is None:
+            # A run that resumed after an answer or a crash began without a prompt; its source may have given some later.
+            if not any(map(is_prompt, run.steps[0].before)):
                 self.bring_reasons(run.steps[0])
-            async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
-                while await task.next_event() is not None:
-                    pass
-                result = await task.result()
-            if result.error_type == ReplayMismatchError.__name__:
-                raise ReplayMismatchError(result.error_message or "")
+                await self._play(run, None)
+            if any(is_prompt(event) for step in self._steps for event in step.before):
+                await self._play(run, self._prompts(run))
         # Events after the last answer: those of a run that ended there, and those between two runs.
         self.append(run.trailing)
+
+    async def _play(self, run: RecordedRun, prompts: AsyncIterator[Said] | None) -> None:
+        """Play turns of a recorded run through the loop. Raises `ReplayMismatchError` as `play` does."""
+        async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
+            while await task.next_event() is not None:
+                pass
+            result = await task.result()
+        if result.error_type == ReplayMismatchError.__name__:
+            raise ReplayMismatchError(result.error_message or "")
 
     def append(self, events: Sequence[Event]) -> None:
         """Append recorded events to the replayed log between two runs."""

@@ -70,6 +70,21 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
             report = await replay_events(store.read_events(session_id))
             self.assertTrue(report.ok, (stop_after, report.error))
 
+    async def test_a_source_of_prompts_that_was_given_again_after_a_kill_replays(self):
+        async def source():
+            yield "one"
+            yield "two"
+
+        options = options_for(["1", "2", "1", "2"], request_id="r")
+        events = await recorded(source(), options)
+        place = [event.type for event in events].index("user.message")
+        store = MemorySessionStore()
+        store.create_session(session_id="s")
+        store.append_events("s", [replace(event, seq=None) for event in events[: place + 1]])
+        again = await recorded(source(), replace(options, session_store=store, session="s"))
+        self.assertEqual([event.text for event in again if event.type == "user.message"], ["one", "two"])
+        await self.assert_replays(again)
+
     async def test_steering_and_messages_of_hooks_replay(self):
         hooks = HookEngine(
             user_prompt_submit=[HookMatcher("ctx", hook=lambda p: HookDecision(additional_context="it is Monday"))],
