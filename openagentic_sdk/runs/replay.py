@@ -6,13 +6,13 @@ and every request of the loop is compared with the recorded one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from ..errors import OptionsError, ReplayMismatchError
-from ..events import Event, PartState, SessionCompacted, SessionRewound, ToolUse, UserMessage
+from ..events import Event, PartState, SessionCompacted, SessionRewound, ToolResult, ToolUse, UserMessage
 from ..ground.clock import SystemClock
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
@@ -289,8 +289,8 @@ class Replay:
 
         0 without any.
         """
-        count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
-        positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]
+        count = sum((event.seq or 0) <= seq for event in _conversation(self._recording.events))
+        positions = [event.seq or 0 for event in _conversation(self.replayed_events())]
         return positions[min(count, len(positions)) - 1] if count and positions else 0
 
     def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:
@@ -306,6 +306,16 @@ class Replay:
         step = self._current
         messages = None if step is None else step.request.messages
         return None if messages is None else HookDecision(override_messages=messages)
+
+
+def _conversation(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events that change the view, except the calls that code made: a replay does not run the code."""
+    inside = set()
+    for event in events:
+        if isinstance(event, ToolUse) and event.is_inside:
+            inside.add(event.tool_use_id)
+        elif event.type in _CONVERSATION and not (isinstance(event, ToolResult) and event.tool_use_id in inside):
+            yield event
 
 
 def is_prompt(event: Event) -> bool:

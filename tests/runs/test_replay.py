@@ -7,10 +7,10 @@ from pathlib import Path
 
 from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.client import AgentClient
-from openagentic_sdk.events import ModelContext, SessionRewound, ToolResult
+from openagentic_sdk.events import CODE_CALLER, ModelContext, SessionRewound, ToolResult, ToolUse
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.lifecycle import fork_session, rewind_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.runs.replay import replay_events
@@ -69,6 +69,26 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
             await run(prompt="and?", options=options_for(["ok"], session_store=store, resume=session_id))
             report = await replay_events(store.read_events(session_id))
             self.assertTrue(report.ok, (stop_after, report.error))
+
+    async def test_a_rewind_to_after_a_call_whose_code_made_calls_replays(self):
+        events = await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."]))
+        place = next(place for place, event in enumerate(events) if isinstance(event, ToolResult))
+        inside = {"parent_tool_use_id": events[place].tool_use_id}
+        made = [
+            event
+            for name in ("inner-1", "inner-2")
+            for event in (
+                ToolUse(name, "echo", {"text": name}, caller={"type": CODE_CALLER}, **inside),
+                ToolResult(name, name, **inside),
+            )
+        ]
+        store = MemorySessionStore()
+        store.create_session(session_id="s")
+        log = [*events[:place], *made, *events[place:]]
+        store.append_events("s", [replace(event, seq=None) for event in log])
+        rewind_session(store, "s", to_seq=place + len(made) + 1)
+        again = options_for(["Again."], session_store=store, session="s")
+        await self.assert_replays(await recorded(None, again))
 
     async def test_a_source_of_prompts_that_was_given_again_after_a_kill_replays(self):
         async def source():
