@@ -30,7 +30,6 @@ from ..parts.agent.part import HISTORY_LABELS
 from ..parts.attachments import Attachments
 from ..parts.compaction import Compaction
 from ..parts.servers import ServerTools
-from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import permission_gate
 from ..serialization import dumps_json
 from ..sessions.closing import SAID_INSTEAD
@@ -41,16 +40,7 @@ from .replay import RecordedSteps, Replay, is_prompt
 
 # These tools change only the session, so they do the same each time.
 _SESSION_TOOLS = frozenset(
-    {
-        "SkillList",
-        "SkillLoad",
-        "SkillActivate",
-        "SkillDeactivate",
-        "TodoWrite",
-        "SlashCommand",
-        "ToolSearch",
-        FINAL_ANSWER,
-    }
+    {"SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate", "TodoWrite", "SlashCommand", "ToolSearch"}
 )
 _MAX_SHOWN_CHARS = 4_000
 
@@ -175,7 +165,7 @@ class _AgentReplay(Replay):
 
     def _is_live(self, tool: BareTool) -> bool:
         is_pure = isinstance(tool, FunctionTool) and tool.effect == "read"
-        return is_pure or tool.name in _SESSION_TOOLS or tool.name in self._live_names
+        return is_pure or tool.is_answer or tool.name in _SESSION_TOOLS or tool.name in self._live_names
 
     async def _answer(self, question: UserQuestion) -> str:
         ended = self._recording.results.get(question.tool_use_id or "")

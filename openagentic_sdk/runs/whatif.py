@@ -262,10 +262,13 @@ _READERS = ("ListMcpResources", "ReadMcpResource")
 
 
 class _AnsweredRegistry(ToolRegistry):
-    """Tools whose known calls are answered from the recording, including those registered later (workflow steps)."""
+    """Tools whose known calls are answered from the recording, including those registered later (workflow steps).
+
+    A call that gives the final answer is the model's answer, and no call to compare.
+    """
 
     def __init__(self, tools: Iterable[BareTool], answering: _Answering) -> None:
-        super().__init__(_AnsweredTool(tool, answering) for tool in tools)
+        super().__init__(tool if tool.is_answer else _AnsweredTool(tool, answering) for tool in tools)
         self._answering = answering
 
     def register(self, tool: BareTool) -> None:

@@ -42,6 +42,14 @@ class ForkedTest(unittest.IsolatedAsyncioTestCase):
     def options_of(self, turns, **changes):
         return options_for(turns, tools=[act], session_store=self.store, **changes)
 
+    async def test_a_call_that_gives_the_final_answer_is_no_new_call(self):
+        turns = [{"tool_calls": [{"name": "final_answer", "arguments": {"value": number}}]} for number in (1, 2)]
+        source = (await run(prompt="count", options=self.options_of(turns[:1], output_schema=int))).session_id
+        for number, turn in enumerate(turns, 1):
+            options = self.options_of([turn], output_schema=int)
+            result = result_of([event async for event in what_if(source_id=source, at_seq=2, options=options)])
+            self.assertEqual((result.stop_reason, result.structured_output), ("end", number))
+
     async def test_a_fork_continues_from_its_position_and_the_source_stays_unchanged(self):
         provider = ScriptedProvider(["Otherwise."])
         at = self.position_of("tool.result", 0)
