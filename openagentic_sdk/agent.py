@@ -702,7 +702,7 @@ class _AgentRun:
         output, outcome = self.outcome.output, self.outcome
         # The answer to a request that was answered before is converted again, but not validated again.
         is_known = outcome.has_output or not plain_result.ok
-        if not is_known and not plain_result.steps:
+        if self.has_no_prompt and not is_known and not plain_result.steps:
             raise OptionsError(f"session {plain_result.session_id} has no work left to continue: give a prompt")
         if not is_known:
             output = self.agent._read(

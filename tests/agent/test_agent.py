@@ -578,6 +578,15 @@ class Killed(unittest.TestCase):
             with self.subTest(output):
                 crash_everywhere(build)
 
+    def test_a_request_that_ended_with_an_answer_from_before_a_kill_can_be_repeated(self) -> None:
+        events = asyncio.run(scripted("Paid.").run("Hi.", request_id="r")).events
+        agent = scripted()
+        session = store_of(agent).create_session(session_id="killed")
+        for event in events[:-1]:
+            store_of(agent).append_event(session, event)
+        for _ in range(2):
+            self.assertEqual(asyncio.run(agent.run("Hi.", session=session, request_id="r")).output, "Paid.")
+
     def test_an_agent_that_asks_another_reads_what_its_validators_returned(self) -> None:
         judge = scripted("paid", name="judge", output_validators=[lambda ctx, text: text.upper()])
         agent = scripted(calling("judge", prompt="Is it paid?"), "Yes.", tools=[judge.as_tool()])
