@@ -41,6 +41,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from ..errors import OptionsError
 from ..events import Event, ModelRequest, ModelResponse, ToolResult, ToolUse, UserQuestion
+from ..ground.checks import check_settings, number, or_none
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line
 from ..ground.threads import error_words
@@ -54,6 +55,7 @@ from ..sessions.rebuild import rebuild_messages
 from ..sessions.store import FileSessionStore
 from .validity import find_fault
 
+_SOME = number(1, whole=True)  # a test that kills nothing would promise everything
 T = TypeVar("T")
 R = TypeVar("R")
 _MOST_SHOWN = 5
@@ -310,8 +312,10 @@ def crash_report(
     by SIGKILL; the caller must then have only one thread. With `deaths` above 1 the continuing lives are killed, too, at
     points drawn by `seed`. `points` is how many of all points are drawn; None tries each. The work must be the same each
     time: a scripted model is `ScriptedProvider(turns, resumable=True)`. If a call ended as `unknown`, the model may answer
-    differently: then the result is left to `check`. Raises `OptionsError` if the work has no point at which to kill it.
+    differently: then the result is left to `check`. Raises `OptionsError` if the work has no point at which to kill it, or
+    if `deaths` or `points` is below 1.
     """
+    check_settings({"deaths": deaths, "points": points}, {"deaths": _SOME, "points": or_none(_SOME)})
     began, lives = time.monotonic(), 1
     world = World(real=real)
     try:
@@ -349,10 +353,10 @@ def _crash(
 ) -> tuple[int, list[Broken]]:
     """Kill the work one or more times, and judge its end; return its number of lives and its broken promises."""
     killed: list[Moment] = []
-    for number in range(1, deaths + 1):
+    for death in range(1, deaths + 1):
         # The length of a continued life is unknown; if the number is beyond its end, the life is not killed.
-        moment = moments[0] if number == 1 else Moment(rng.randint(1, 40), rng.random() < 0.5, "drawn")
-        seen = _die(build, world, number, moment)
+        moment = moments[0] if death == 1 else Moment(rng.randint(1, 40), rng.random() < 0.5, "drawn")
+        seen = _die(build, world, death, moment)
         if seen is None:
             break  # it ended before
         killed.append(Moment(moment.number, moment.is_behind, seen))

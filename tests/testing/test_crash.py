@@ -3,6 +3,7 @@
 import unittest
 
 from openagentic_sdk.api import run
+from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.testing.crash import crash_everywhere, crash_report
@@ -88,6 +89,11 @@ class CrashEverywhereTest(unittest.TestCase):
 
         with self.assertRaisesRegex(AssertionError, r"(?s)broken: check.*killed before \d+, effect 'table 4'"):
             crash_everywhere(booking, check)
+
+    def test_a_test_that_would_kill_nothing_is_refused(self):
+        for how in ({"points": 0}, {"points": -1}, {"deaths": 0}):
+            with self.subTest(how), self.assertRaisesRegex(OptionsError, "must be a whole number of at least 1"):
+                crash_report(booking, **how)
 
 
 if __name__ == "__main__":
