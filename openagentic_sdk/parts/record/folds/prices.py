@@ -139,7 +139,7 @@ def price_setting(model: str) -> str:
     entry = f'{{{json.dumps(model or "MODEL")}: {{"input": USD, "output": USD}}}}'
     return (
         f"OpenAgenticOptions(prices={entry}) sets it, in US dollars per million tokens; so does this mapping in "
-        "~/.openagentic-sdk/prices.json"
+        "prices.json in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk"
     )
 
 
