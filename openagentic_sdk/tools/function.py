@@ -123,7 +123,7 @@ class FunctionTool(Tool, Generic[P, R]):
         check_settings({"effect": effect, "allowed_callers": allowed_callers}, _CHECKS, f"tool {self.name}: ")
         self.effect, self.allowed_callers = effect, allowed_callers
         self._settings = (name, description, effect, allowed_callers, labels)
-        self._context_name: str | None = None
+        self._context_names: list[str] = []
         # A function in a class body has no object yet: its parameters are read once it is bound.
         self._is_unbound = isinstance(function, classmethod) or _is_method(function)
         if not self._is_unbound:
@@ -154,7 +154,7 @@ class FunctionTool(Tool, Generic[P, R]):
                     "list or dict"
                 )
             if _is_context(hint) or parameter.name == "ctx":
-                self._context_name = parameter.name
+                self._context_names.append(parameter.name)
             else:
                 members.append(self._member(parameter, hint))
         try:
@@ -211,8 +211,8 @@ class FunctionTool(Tool, Generic[P, R]):
         arguments = {name: make() for name, make in self._defaults.items()} | self._arguments.read(
             input, "the arguments"
         )
-        if self._context_name is not None:
-            arguments[self._context_name] = ctx
+        for name in self._context_names:
+            arguments[name] = ctx
         function: Callable[..., Any] = self.function
         if inspect.iscoroutinefunction(plain_function(function)):
             result = await function(**arguments)

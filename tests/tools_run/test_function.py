@@ -68,6 +68,15 @@ def arrives_as(annotation: Any, value: Any) -> Any:
 
 
 class ContextOfACall(unittest.TestCase):
+    def test_each_parameter_for_the_context_receives_it(self) -> None:
+        @tool
+        def same(ctx: ToolContext, item: str, context: ToolContext) -> bool:
+            """Compare."""
+            return ctx is context
+
+        self.assertEqual([*same.input_schema["properties"]], ["item"])
+        self.assertIs(same.run_sync({"item": "x"}, ToolContext()), True)
+
     def test_a_function_gets_the_dependencies_of_its_run_through_a_context_that_names_their_type(self) -> None:
         @tool
         def total(context: ToolContext[dict[str, int]], item: str) -> int:
