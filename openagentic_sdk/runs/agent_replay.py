@@ -176,8 +176,9 @@ class _AgentReplay(Replay):
     def bring_reasons(self, step: RecordedStep) -> None:
         """The agent's own hooks and validators give their reasons again."""
 
-    def append(self, events: Sequence[Event]) -> None:
-        super().append([event for event in events if _is_from_outside(event)])
+    def left_by(self, run: RecordedRun) -> Sequence[Event]:
+        # The agent's hooks and validators have acted in a run that was played; one without a request was not.
+        return [event for event in run.trailing if _is_from_outside(event) or not run.steps]
 
     async def before_step(self, run: Run) -> None:
         """Replay the events that a person or the runtime added between steps; hooks and rules add theirs live."""

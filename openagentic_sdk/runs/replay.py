@@ -163,7 +163,7 @@ class Replay:
             if any(is_prompt(event) for step in self._steps for event in step.before):
                 await self._play(run, self._prompts(run))
         # Events after the last answer: those of a run that ended there, and those between two runs.
-        self.append(run.trailing)
+        self.append(self.left_by(run))
 
     async def _play(self, run: RecordedRun, prompts: AsyncIterator[Said] | None) -> None:
         """Play turns of a recorded run through the loop. Raises `ReplayMismatchError` as `play` does."""
@@ -173,6 +173,10 @@ class Replay:
             result = await task.result()
         if result.error_type == ReplayMismatchError.__name__:
             raise ReplayMismatchError(result.error_message or "")
+
+    def left_by(self, run: RecordedRun) -> Sequence[Event]:
+        """The events behind the last request of a recorded run that its replay does not add by itself."""
+        return run.trailing
 
     def append(self, events: Sequence[Event]) -> None:
         """Append recorded events to the replayed log between two runs."""

@@ -525,6 +525,19 @@ class Replays(IsolatedAsyncioTestCase):
                 with self.subTest(fields=[*fields], cut=cut):
                     await self.assert_replays(agent, session)
 
+    async def test_and_so_do_those_whose_first_run_made_no_request(self) -> None:
+        def note(ctx: ToolContext[None], payload: dict[str, Any]) -> HookDecision:
+            return HookDecision(additional_context="It is Monday.")
+
+        events = (await scripted("Hi.", hooks={"user_prompt_submit": [note]}).run("Hi.", request_id="r")).events
+        cut = [event.type for event in events].index("model.request")
+        agent = scripted("Hello.", hooks={"user_prompt_submit": [note]})
+        session = store_of(agent).create_session(session_id="killed")
+        for event in events[:cut]:
+            store_of(agent).append_event(session, event)
+        await agent.run("Hi.", session=session, request_id="r")
+        await self.assert_replays(agent, session)
+
 
 class Killed(unittest.TestCase):
     """The same call after a kill, with the same session and request id, returns what the first would have returned."""
