@@ -181,6 +181,9 @@ async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
 def _waits_for_the_model(run: Run) -> bool:
     """Whether the model has something to continue: false if the last run ended by itself and nothing was sent since."""
     messages = run.view.conversation.messages()
+    last = next((e for e in reversed(standing_events(run.view.events)) if isinstance(e, Result | UserMessage)), None)
+    if isinstance(last, Result) and last.stop_reason == "end":  # perhaps with an answer that a call gave
+        return False
     return bool(messages) and (messages[-1]["role"] != "assistant" or _pending_answer(run) is not None)
 
 
@@ -447,8 +450,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         *run.view.open_inner_calls(),  # of code that could not be stopped
         *(record for record in run.view.open_calls() if not _stays_open(run, record, ending, kept_ids)),
     ]
-    questions = [question for question in run.view.open_questions() if question not in to_keep]
-    await run.record(*closing_events(calls, questions, ending.reason))
+    await run.record(*closing_events(calls, [q for q in run.view.open_questions() if q not in to_keep], ending.reason))
     for part in run.parts.at(Part.end):
         ending = await part.end(ending)
     if run.request.part == "whole" and run.agent.hooks.are_any:

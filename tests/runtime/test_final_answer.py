@@ -86,6 +86,13 @@ class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "does not support response formats"):
             await self.answer([], output_form="response_format")
 
+    async def test_a_session_whose_answer_a_call_gave_has_nothing_to_continue(self):
+        provider = ScriptedProvider([{"tool_calls": [{"name": "final_answer", "arguments": {"ready": True}}]}, "more"])
+        options = options_for(provider, output_schema=Verdict, session="s")
+        await run(prompt="ready?", options=options)
+        await run(prompt=None, options=options)
+        self.assertEqual(len(provider.requests), 1)
+
     async def test_a_message_that_arrives_while_a_call_gives_the_answer_is_still_answered(self):
         turns = [{"tool_calls": [{"name": "final_answer", "arguments": {"ready": ready}}]} for ready in (True, False)]
         async with AgentClient(options_for(turns, output_schema=Verdict)) as client:
