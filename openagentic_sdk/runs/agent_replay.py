@@ -34,7 +34,7 @@ from ..permissions.gate import permission_gate
 from ..serialization import dumps_json
 from ..sessions.closing import SAID_INSTEAD
 from ..sessions.memory import MemorySessionStore
-from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording
+from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, recorded_outcome
 from ..tools.function import FunctionTool
 from .replay import RecordedSteps, Replay, is_prompt
 
@@ -172,6 +172,12 @@ class _AgentReplay(Replay):
         if ended is not None and ended.error_message in (SAID_INSTEAD.not_started, SAID_INSTEAD.cut_short):
             raise RunStopped("waiting", "the recorded run waited here until another prompt arrived")
         return self._answers.get((question.tool_use_id, question.kind), "")
+
+    def raise_recorded_error(self, use: ToolUse) -> None:
+        """Raise the recorded error of a call that the runtime ended, not its tool or a hook, such as an interrupted one."""
+        result = self._recording.results.get(use.tool_use_id)
+        if result is not None and result.outcome in ("cancelled", "unknown"):
+            recorded_outcome(result)
 
     def bring_reasons(self, step: RecordedStep) -> None:
         """The agent's own hooks and validators give their reasons again."""

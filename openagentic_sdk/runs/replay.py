@@ -108,7 +108,9 @@ async def replay_events(
 
 
 class RecordedSteps(Part):
-    """A part that records again, before each step, the messages, compactions and part states that preceded it in the log."""
+    """A part that records again, before each step, the messages, compactions and part states that preceded it in the log,
+    and supplies recorded errors of calls.
+    """
 
     def __init__(self, run: Run, replay: Replay, recorded: RecordedRun) -> None:
         super().__init__(run)
@@ -118,16 +120,16 @@ class RecordedSteps(Part):
     async def before_step(self) -> None:
         await self._replay.before_step(self.run)
 
-
-class ReplayPart(RecordedSteps):
-    """A `RecordedSteps` that also supplies the recorded system prompt and the recorded errors of calls."""
-
-    def system_prompt(self) -> SystemPrompt | None:
-        return self._replay.system_prompt()
-
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
         self._replay.raise_recorded_error(use)
         return use
+
+
+class ReplayPart(RecordedSteps):
+    """A `RecordedSteps` that also supplies the recorded system prompt."""
+
+    def system_prompt(self) -> SystemPrompt | None:
+        return self._replay.system_prompt()
 
 
 class Replay:

@@ -24,6 +24,7 @@ from openagentic_sdk import (
     run,
     run_sync,
     submit,
+    tool,
 )
 from openagentic_sdk.agents import read_agent
 from openagentic_sdk.assemble import guarded_provider
@@ -39,6 +40,7 @@ from openagentic_sdk.errors import (
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.ground.clock import SystemClock
 from openagentic_sdk.options import located, with_model
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.providers.named import split_model
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.runs.agent_replay import replay_agent
@@ -524,6 +526,24 @@ class Replays(IsolatedAsyncioTestCase):
                 await agent.run(session=session)
                 with self.subTest(fields=[*fields], cut=cut):
                     await self.assert_replays(agent, session)
+
+    async def test_and_so_do_those_with_calls_that_neither_a_tool_nor_a_hook_ended(self) -> None:
+        @tool(effect="read")
+        def count() -> int:
+            """Count."""
+            return 4
+
+        def change(ctx: ToolContext[None], payload: dict[str, Any]) -> HookDecision:
+            return HookDecision(override_tool_output="changed")
+
+        agent = scripted(calling("count"), "Four.", "Why?", "Why?", tools=[count], hooks={"post_tool_use": [change]})
+        events = (await agent.run("How many?", session="s")).events
+        for kind in ("tool.use", "tool.started"):
+            cut = next(event.seq for event in events if event.type == kind)
+            fork = fork_session(store_of(agent), "s", at_seq=cut)
+            await agent.run("Again.", session=fork)
+            with self.subTest(kind):
+                await self.assert_replays(agent, fork)
 
     async def test_and_so_do_those_whose_first_run_made_no_request(self) -> None:
         def note(ctx: ToolContext[None], payload: dict[str, Any]) -> HookDecision:
