@@ -17,7 +17,7 @@ from contextvars import copy_context
 from dataclasses import KW_ONLY, field, replace
 from functools import cached_property, partial
 from inspect import signature
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 from .api import RunResult, refuse_running_loop, run_result
@@ -415,7 +415,12 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             allowed_tools=(*base.allowed_tools, *granted),
             permission_gate=gate,
             hooks=self._hooks(deps),
-            output_schema=base.output_schema if self._schema is None else self.output,
+            # As `output_schema`, None means that there is none.
+            output_schema=base.output_schema
+            if self._schema is None
+            else NoneType
+            if self.output is None
+            else self.output,
             output_repair_turns=base.output_repair_turns if self._schema is None else self.output_retries,
             agents={**base.agents, **definitions},
             parts=(*base.parts, cast(Any, partial(AgentPart, rules=rules))),

@@ -485,6 +485,12 @@ class Validators(IsolatedAsyncioTestCase):
         self.assertEqual(caught.exception.result.error_type, "KeyError")
 
 
+class Types(IsolatedAsyncioTestCase):
+    async def test_none_is_a_type_of_output(self) -> None:
+        result = await scripted(answering(value=None), output=None).run("Hi.")
+        self.assertEqual((result.output, result.steps), (None, 1))
+
+
 class Replays(IsolatedAsyncioTestCase):
     """Sessions in which an answer was refused replay, with and without their agent."""
 
