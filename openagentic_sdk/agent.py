@@ -166,6 +166,11 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         _ = self._own_tools, self._schema
         if not callable(self.handoffs):
             self._next_agents()
+        for each in self._own_tools:
+            if isinstance(each, AgentTool) and each.name in self.options.agents:
+                raise OptionsError(
+                    f"tools: {each.name!r} is also the name of one of options.agents: rename one of them"
+                )
         instructions = self.instructions
         texts: Any = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         if isinstance(texts, Sequence):

@@ -490,6 +490,11 @@ class Types(IsolatedAsyncioTestCase):
         result = await scripted(answering(value=None), output=None).run("Hi.")
         self.assertEqual((result.output, result.steps), (None, 1))
 
+    def test_an_agent_used_as_a_tool_replaces_no_other_agent_of_its_name(self) -> None:
+        settings = {"agents": {"judge": AgentDefinition("Judges.", "Judge.")}}
+        with self.assertRaisesRegex(OptionsError, "'judge' is also the name of one of options.agents"):
+            scripted(tools=[scripted(name="judge").as_tool()], settings=settings)
+
 
 class Replays(IsolatedAsyncioTestCase):
     """Sessions in which an answer was refused replay, with and without their agent."""
