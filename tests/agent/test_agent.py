@@ -403,7 +403,9 @@ class Messages(IsolatedAsyncioTestCase):
 
     async def test_an_invalid_message_is_refused_with_its_position(self) -> None:
         for history, wanted in (
+            (5, "must be a list of messages, not 5"),
             ([3], "message 1 must be a mapping, .*, not 3"),
+            ([{"role": "assistant", "tool_calls": 5}], "message 1 has the calls 5: tool_calls must be a list"),
             ([{"role": "robot", "content": ""}], "message 1 has the role 'robot'"),
             ([{"role": "tool", "tool_call_id": "x", "content": ""}], "message 1 is the result of call 'x'"),
             (
