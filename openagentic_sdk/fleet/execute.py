@@ -140,7 +140,7 @@ def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
     if run.prompt is None:
         return None
     may_name = fleet.agents[run.agent].client_files
-    prompt = replace(read_prompt(run.prompt, paths=False), request_id=run.request_id, names_files=may_name)
+    prompt = replace(read_prompt(run.prompt, paths=False), request_id=run.prompt_id, names_files=may_name)
     sources = sources_of_workflow(fleet.store, run)
     return replace(prompt, typed="", names_files=False, sources=sources) if sources else prompt
 

@@ -109,7 +109,7 @@ class Fleet:
         deliver to it when the run is over.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
-        for a request id that was already used for a different run, and `StorageError`.
+        for a request id that was already used for a different run or session, and `StorageError`.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told)
         if traceparent is not None and read_traceparent(traceparent) is None:
@@ -118,6 +118,7 @@ class Fleet:
         new = replace(
             run,
             session=new_session_id() if session is None else check_session_id(session),
+            names_session=session is not None,
             request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else request_id,
             run_at=_seconds(run_at),
             traceparent=traceparent,
@@ -205,9 +206,9 @@ class Fleet:
         states: Collection[FleetState] = (),
         tenant: str | None = None,
         session: str | None = None,
-        limit: int = 50,
+        limit: int | None = 50,
     ) -> list[FleetRun]:
-        """Return the newest `limit` runs in these states, of this tenant and session (default: any), newest first."""
+        """Return the newest `limit` (None: all) runs in these states, of this tenant and session (default: any)."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
         rows: list[FleetRun] = await off_loop(True, find)
         return rows

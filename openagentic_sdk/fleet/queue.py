@@ -124,7 +124,7 @@ _MOVED = """
 
 @frozen
 class NewRun:
-    """A run to be enqueued. `run_at` None means now."""
+    """A run to be enqueued. `run_at` None means now; `names_session` means that its caller chose the session."""
 
     agent: str
     body: str
@@ -134,6 +134,7 @@ class NewRun:
     max_attempts: int
     workspace: str | None = None
     session: str = ""
+    names_session: bool = False
     request_id: str = ""
     run_at: float | None = None
     traceparent: str | None = None
@@ -177,8 +178,8 @@ class Queue:
         rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
-            [(run_id, *stored_values)] = yield command, (new.tenant, new.request_id)
-            if stored_values[:2] != [new.agent, new.body]:
+            [(run_id, agent, body, session)] = yield command, (new.tenant, new.request_id)
+            if (agent, body) != (new.agent, new.body) or (new.names_session and session != new.session):
                 text = (
                     f"request id {new.request_id!r} was already used by a different request, run {run_id}: use a new id"
                 )
@@ -330,9 +331,9 @@ class Queue:
         states: Collection[FleetState] = (),
         tenant: str | None = None,
         session: str | None = None,
-        limit: int = 50,
+        limit: int | None = 50,
     ) -> list[FleetRun]:
-        """The newest runs in these states, of this tenant and session (default: any), at most `limit`, newest first."""
+        """The newest runs in these states, of this tenant and session (default: any), at most `limit` (None: all)."""
         conditions = [f"state IN ({_marks(states)})"] if states else []
         values: list[Any] = list(states)
         for column, value in (("tenant", tenant), ("session", session)):
@@ -340,7 +341,8 @@ class Queue:
                 conditions.append(f"{column} = %s")
                 values.append(value)
         where = " AND ".join(conditions) or "id > 0"
-        rows = self._select(self.tables.read, f"{where} ORDER BY id DESC LIMIT %s", (*values, limit))
+        most = ("", ()) if limit is None else (" LIMIT %s", (limit,))
+        rows = self._select(self.tables.read, f"{where} ORDER BY id DESC{most[0]}", (*values, *most[1]))
         return list(map(_read, rows))
 
     def cancelled(self, owner: str) -> list[int]:

@@ -12,6 +12,7 @@ try; the session's log records what happened, and the session's epoch decides wh
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal
@@ -27,6 +28,11 @@ OVER: tuple[FleetState, ...] = ("ended", "failed", "cancelled")
 # The row format that this version writes, and the newest that it understands.
 FORMAT = 1
 MAX_ATTEMPTS = 3
+
+
+def id_in_session(request_id: str, session: str) -> str:
+    """The request id of a run whose prompt has an id that a run of another session of its tenant has, too."""
+    return f"{request_id}@{hashlib.sha256(session.encode()).hexdigest()[:16]}"
 
 
 @frozen
@@ -82,6 +88,11 @@ class FleetRun:
     def prompt(self) -> Any:
         """The prompt: a string, a list of parts, or None to continue what is in the log."""
         return loads_json(self.body).get("prompt")
+
+    @property
+    def prompt_id(self) -> str:
+        """The id of the prompt in the session's log."""
+        return self.request_id.removesuffix(id_in_session("", self.session))
 
     @property
     def wishes(self) -> Mapping[str, Any]:

@@ -56,9 +56,9 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     if (metadata.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: session {run.session!r} does not exist for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
-    request = view.requests.get(run.request_id)
+    request = view.requests.get(run.prompt_id)
     later_events = () if request is None else store.iter_events(run.session, after_seq=request.seq - 1)
-    newest = find_request(later_events, run.request_id.__eq__)
+    newest = find_request(later_events, run.prompt_id.__eq__)
     if newest is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
     outcome, last = None, newest.result
@@ -70,7 +70,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
         outcome = outcome_of(last)
     elif last is not None:
         outcome = _pause(store, run, last)
-    return Standing(True, run.request_id in view.requests.asked, outcome, newest.said_seq - 1, view.cost_usd)
+    return Standing(True, run.prompt_id in view.requests.asked, outcome, newest.said_seq - 1, view.cost_usd)
 
 
 def begins_again(store: SessionStore, run: FleetRun) -> bool:
@@ -82,15 +82,15 @@ def begins_again(store: SessionStore, run: FleetRun) -> bool:
         return True
     requests = load_view(store, run.session)[0].requests
     newest = requests.asked[0] if requests.asked else None
-    is_said = run.request_id in requests
+    is_said = run.prompt_id in requests
     has_continued = requests.answer_to(newest) is not None if run.prompt is None else is_said and bool(requests.asked)
-    if run.request_id not in requests.asked and has_continued:
+    if run.prompt_id not in requests.asked and has_continued:
         raise FleetError(
             f"run {run.id} cannot be retried: its session {run.session!r} has continued with another prompt since; enqueue "
             "its task again",
             run_id=run.id,
         )
-    return run.request_id not in requests.asked
+    return run.prompt_id not in requests.asked
 
 
 def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:

@@ -326,7 +326,7 @@ class Desk(Shelf):
             # The id follows from the key, so the existing fork was made by an earlier request with this key, which may have
             # named another event.
             if at_seq not in (None, metadata.get("parent_seq")):
-                raise _other_body(key) from None
+                raise other_body(key) from None
             return fork_id
 
     async def rewind(
@@ -517,7 +517,7 @@ class Desk(Shelf):
             failed = next((event.seq or 0 for event in reversed(view.events) if isinstance(event, Result)), 0)
             return Started(session_id, request_id, max(after_seq, failed))
         if key is not None and any(other.startswith(f"{key}~") for other in view.requests):
-            raise _other_body(key)
+            raise other_body(key)
         return None
 
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
@@ -673,7 +673,7 @@ async def is_request_known(store: SessionStore, session_id: str, request_id: str
     view, _ = await off_loop(True, load_view, store, session_id)
     request_ids = {*map(name_of, waiting), *view.requests}
     if request_id not in request_ids and any(other.startswith(f"{key}~") for other in request_ids):
-        raise _other_body(key)
+        raise other_body(key)
     return request_id in request_ids
 
 
@@ -708,7 +708,8 @@ def _hashed(*parts: str) -> str:
     return hashlib.sha256(dumps_json(parts).encode()).hexdigest()[:32]
 
 
-def _other_body(key: str | None) -> RequestRefusedError:
+def other_body(key: str | None) -> RequestRefusedError:
+    """The refusal of a key that was used for a request with another body."""
     message = f"the Idempotency-Key {key} was used for a different request before: use a new one"
     return RequestRefusedError(422, message, "key_reused")
 

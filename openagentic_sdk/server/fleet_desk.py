@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..agents import AGENT_KEY
-from ..errors import QuestionOpenError, RequestRefusedError, SessionExistsError
+from ..errors import FleetError, QuestionOpenError, RequestRefusedError, SessionExistsError
 from ..fleet.fleet import Fleet
-from ..fleet.record import OPEN
+from ..fleet.record import OPEN, id_in_session
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..prompts import OnePrompt
 from ..runs.abandoned import WISHES_KEY
 from ..sessions.core import TENANT_KEY
-from .desk import Desk, is_request_known, request_id_of
+from .desk import Desk, Started, is_request_known, other_body, request_id_of
 from .guard import Principal
 from .messages import read_message
 
@@ -41,16 +42,15 @@ class FleetDesk(Desk):
         metadata = await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
         message = replace(read_message(prompt), request_id=request_id, may_answer=who.may_answer)
-        if await is_request_known(self.store, session_id, request_id, key):
+        is_known = await is_request_known(self.store, session_id, request_id, key)
+        if is_known or await self._is_queued(session_id, request_id, key):
             return
         await self._check_may_prompt(message, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
             raise RequestRefusedError(409, "no run is in progress in this session: send a prompt", "no_run")
         agent = metadata.get(AGENT_KEY) or self.agents.default
         wishes, tenant = metadata.get(WISHES_KEY), metadata.get(TENANT_KEY, "")
-        await self._fleet.enqueue(
-            agent, _as_prompt(message), session=session_id, request_id=request_id, tenant=tenant, wishes=wishes
-        )
+        await self._enqueue(agent, message, session_id, request_id, tenant, wishes)
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
         """End all runs of a session permanently, wherever they are; return False if the session has none."""
@@ -77,7 +77,7 @@ class FleetDesk(Desk):
             # The same request may have arrived twice at the same time: the queue recognizes it by its id.
             with suppress(SessionExistsError):
                 await off_loop(True, lambda: self.store.create_session(metadata=new_metadata, session_id=session_id))
-        runs = await self._fleet.runs(states=OPEN, session=session_id) if prompt is None else []
+        runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None) if prompt is None else []
         for run in runs:
             await off_loop(True, self._fleet.queue.wake, run.id, run.parked_seq)
         if runs:
@@ -86,14 +86,63 @@ class FleetDesk(Desk):
             await self._check_may_prompt(prompt, session_id)
         metadata = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         run_metadata = options.session_metadata
-        await self._fleet.enqueue(
-            run_metadata[AGENT_KEY],
-            None if prompt is None else _as_prompt(prompt),
-            session=session_id,
-            request_id=options.request_id if prompt is None else prompt.request_id,
-            tenant=metadata.get(TENANT_KEY, ""),
-            wishes=(metadata if prompt is None else run_metadata).get(WISHES_KEY),
+        request_id = options.request_id if prompt is None else prompt.request_id
+        wishes = (metadata if prompt is None else run_metadata).get(WISHES_KEY)
+        await self._enqueue(
+            run_metadata[AGENT_KEY], prompt, session_id, request_id, metadata.get(TENANT_KEY, ""), wishes
         )
+
+    async def _enqueue(
+        self,
+        agent: str,
+        prompt: Said | None,
+        session_id: str,
+        request_id: str | None,
+        tenant: str,
+        wishes: Mapping[str, Any] | None,
+    ) -> None:
+        """Queue a run, or retry the run of the same request if it failed.
+
+        A client's request id is unique in its session, and a fleet's in the whole tenant.
+        """
+        body = None if prompt is None else _as_prompt(prompt)
+        enqueue = partial(self._fleet.enqueue, agent, body, session=session_id, tenant=tenant, wishes=wishes)
+        try:
+            run_id = await enqueue(request_id=request_id)
+        except FleetError as error:
+            if request_id is None or error.run_id is None:
+                raise
+            if (await self._fleet.status(error.run_id)).session == session_id:
+                raise RequestRefusedError(422, str(error), "key_reused") from None
+            run_id = await enqueue(request_id=id_in_session(request_id, session_id))
+        with suppress(FleetError):  # it ended by itself, or the session has continued since
+            while (await self._fleet.status(run_id)).is_over:
+                run_id = await self._fleet.retry(run_id)
+
+    async def _earlier(
+        self, session_id: str, request_id: str, key: str | None, message: Said | None, *, is_there: bool
+    ) -> Started | None:
+        """As in `Desk`, and also find a request that is queued and not in the log yet."""
+        earlier = await super()._earlier(session_id, request_id, key, message, is_there=is_there)
+        if key is None or not is_there or (earlier is not None and not earlier.is_new):
+            return earlier
+        if not await self._is_queued(session_id, request_id, key):
+            return earlier
+        last_seq = (await off_loop(True, self.store.read_summary, session_id)).events
+        return Started(session_id, request_id, last_seq, is_new=False)
+
+    async def _is_queued(self, session_id: str, request_id: str | None, key: str | None) -> bool:
+        """Whether a run with this key is open or was cancelled.
+
+        Raises `RequestRefusedError` 422 if it was queued with a different body.
+        """
+        if key is None:
+            return False
+        runs = await self._fleet.runs(states=(*OPEN, "cancelled"), session=session_id, limit=None)
+        queued_ids = {run.prompt_id for run in runs}
+        if request_id not in queued_ids and any(other.startswith(f"{key}~") for other in queued_ids):
+            raise other_body(key)
+        return request_id in queued_ids
 
     async def _check_may_prompt(self, prompt: Said, session_id: str) -> None:
         """Raise `QuestionOpenError` if the prompt may not close the open questions; the run itself checks later ones."""

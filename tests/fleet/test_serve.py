@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import unittest
+from functools import partial
 from typing import Any
 
-from openagentic_sdk.errors import RequestRefusedError, SessionNotFoundError
+from openagentic_sdk.errors import FleetError, RequestRefusedError, SessionNotFoundError
 from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.fleet import Worker
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
 from openagentic_sdk.server.guard import Principal
+from tests.size import full_size
 
 from .payments import agents
 from .places import FleetTest
@@ -76,6 +78,64 @@ class ServeTest(FleetTest):
         last = self.store.read_events(session)[-1]
         assert isinstance(last, Result)
         self.assertEqual((last.stop_reason, asyncio.run(self.desk.cancel(ANN, session))), ("interrupted", False))
+
+    def prompts(self, session: str) -> list[str]:
+        return [event.text for event in self.store.read_events(session) if isinstance(event, UserMessage)]
+
+    @full_size
+    def test_a_key_is_valid_within_its_session_though_the_queue_belongs_to_the_tenant(self) -> None:
+        async def ask() -> None:
+            sessions = [(await self.desk.start(ANN, "payer", f"pay {key} 0")).session_id for key in "ab"]
+            await self.work()
+            for session in sessions * 2:
+                started = await self.desk.start(ANN, None, "pay c 0", session_id=session, key="once")
+                self.assertEqual(started.session_id, session)
+            await self.work()
+            for session, key in zip(sessions, "ab", strict=True):
+                self.assertEqual(self.prompts(session), [f"pay {key} 0", "pay c 0"])
+                self.assertFalse((await self.desk.start(ANN, None, "pay c 0", session_id=session, key="once")).is_new)
+                # As an AG-UI client does, whose run ids are unique in its thread.
+                await self.desk.start(ANN, None, f"pay {key}2 0", session_id=session, request_id="ag-ui 1")
+            await self.work()
+            self.assertEqual([self.prompts(session)[-1] for session in sessions], ["pay a2 0", "pay b2 0"])
+
+        asyncio.run(ask())
+
+    def test_a_key_of_a_queued_request_is_refused_with_another_body_and_known_with_its_own(self) -> None:
+        async def ask() -> None:
+            session = (await self.desk.start(ANN, "payer", "pay a 0")).session_id
+            start = partial(self.desk.start, ANN, None, session_id=session, key="k")
+            for send in (start, partial(self.desk.steer, ANN, session, key="m")):
+                await send(prompt="pay b 0")
+                with self.assertRaises(RequestRefusedError) as refused:
+                    await send(prompt="pay c 0")
+                self.assertEqual((refused.exception.status, refused.exception.code), (422, "key_reused"))
+            self.assertFalse((await start(prompt="pay b 0")).is_new)
+            self.assertEqual(self.states(), ["queued"] * 3)
+            await self.desk.cancel(ANN, session)
+            self.assertFalse((await start(prompt="pay b 0")).is_new)
+            self.assertEqual(self.states(), ["cancelled"] * 3)
+
+        asyncio.run(ask())
+
+    def test_a_failed_request_that_is_sent_again_is_retried(self) -> None:
+        async def failed() -> None:
+            send = partial(self.desk.start, ANN, "payer", "never understood", key="once")
+            for count in (1, 2, 3):
+                await send()
+                await self.work()
+                self.assertEqual(self.states(), ["failed"] * count)
+
+        asyncio.run(failed())
+
+    def test_a_request_id_of_another_session_is_refused(self) -> None:
+        async def ask() -> None:
+            enqueue = partial(self.fleet.enqueue, "payer", "pay a 0", request_id="order-17")
+            self.assertEqual(await enqueue(), await enqueue())
+            with self.assertRaisesRegex(FleetError, "already used"):
+                await enqueue(session="another")
+
+        asyncio.run(ask())
 
 
 if __name__ == "__main__":
