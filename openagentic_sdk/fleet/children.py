@@ -106,7 +106,7 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
     with suppress(WorkflowError):  # a workflow that has ended need not be notified
         await off_loop(True, notify)
     for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))) if is_there else ():
-        for waiting in await fleet.runs(states=OPEN, session=above):
+        for waiting in await fleet.runs(states=OPEN, session=above, limit=None):
             if waiting.is_parked:
                 await off_loop(True, fleet.queue.wake, waiting.id, waiting.parked_seq)
 

@@ -55,9 +55,19 @@ class FleetDesk(Desk):
     async def cancel(self, who: Principal, session_id: str) -> bool:
         """End all runs of a session permanently, wherever they are; return False if the session has none."""
         await self._metadata(who, session_id)
-        runs = await self._fleet.runs(states=OPEN, session=session_id)
-        ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]
-        return any(ended) or await super().cancel(who, session_id)
+        return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
+
+    async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
+        """Delete the session as in `Shelf.delete`, and end its queued runs: each would create the session again."""
+        deleted = await super().delete(who, session_id, confirmed=confirmed)
+        for name in deleted:
+            await self._cancel_runs(name, who.name)
+        return deleted
+
+    async def _cancel_runs(self, session_id: str, cancelled_by: str) -> bool:
+        """End all open runs of a session, the newest first, so that none begins meanwhile; return whether any was open."""
+        runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
+        return any([await self._fleet.cancel(run.id, cancelled_by=cancelled_by) for run in runs])
 
     async def begin_run(
         self,

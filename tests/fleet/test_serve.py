@@ -137,6 +137,29 @@ class ServeTest(FleetTest):
 
         asyncio.run(ask())
 
+    @full_size
+    def test_a_cancel_ends_any_number_of_queued_prompts(self) -> None:
+        async def ask() -> None:
+            session = (await self.desk.start(ANN, "payer", "pay a 0")).session_id
+            for number in range(50):
+                await self.desk.steer(ANN, session, f"pay {number} 0")
+            self.assertTrue(await self.desk.cancel(ANN, session))
+            await self.work()
+
+        asyncio.run(ask())
+        self.assertEqual({run.state for run in self.fleet.queue.rows(limit=None)}, {"cancelled"})
+        self.assertFalse(self.payments())
+
+    def test_a_deleted_session_is_not_created_again_by_its_queued_prompts(self) -> None:
+        async def ask() -> str:
+            session = (await self.desk.start(ANN, "payer", "pay a 0")).session_id
+            self.assertEqual(await self.desk.delete(ANN, session, confirmed=session), [session])
+            await self.work()
+            return session
+
+        self.assertFalse(self.store.session_exists(asyncio.run(ask())))
+        self.assertEqual((self.states(), self.payments()), (["cancelled"], {}))
+
 
 if __name__ == "__main__":
     unittest.main()
