@@ -13,6 +13,7 @@ from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, OptionsError
 from openagentic_sdk.events import Result, UserAnswer, UserQuestion
+from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
@@ -78,6 +79,26 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
             mac = base64.b64encode(hmac.new(b"k" * 24, signed, hashlib.sha256).digest()).decode()
             self.assertEqual(headers["webhook-signature"], f"v1,{mac}")
         self.assertNotIn(TARGET.url, "".join(self.lines))
+
+    async def test_a_fork_is_reported_from_where_it_leaves_its_source(self) -> None:
+        receiver, application = Receiver(), app(agents(tea=["Tea."]), store=self.store, auth=TOKEN)
+        webhooks = self.webhooks(receiver)
+        session_id = await self.run_one(["Tea."], "idle")
+        cut = self.store.last_seq(session_id)
+
+        async def go_on(name: str) -> None:
+            await ask(application, "POST", f"/v1/sessions/{name}/runs", {"prompt": "More."})
+            await until_state(application, name, "idle")
+            await until_free(application)
+            webhooks.notice(name)
+            await webhooks.settled()
+
+        for _ in range(2):
+            await go_on(session_id)
+        fork_id = fork_session(self.store, session_id, at_seq=cut)
+        await go_on(fork_id)
+        told = [message["data"]["session_id"] for message in receiver.messages()]
+        self.assertEqual(told, [session_id] * 3 + [fork_id])
 
     async def test_a_suspended_run_is_delivered_once_it_has_ended(self) -> None:
         session_id = await self.run_one(["Tea."], "idle")

@@ -58,6 +58,8 @@ FORKED_IN_THE_MIDDLE = (
     "The session was forked while this call ran: it may or may not have run. Check before repeating it."
 )
 _WINDOW_EVENTS = 64
+# In metadata, with the name of a receiver: the `seq` of the last event that was delivered to it.
+TOLD_KEY = "webhooks"
 
 
 @frozen
@@ -346,8 +348,14 @@ def fork_session(
 def forked_metadata(
     parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The metadata of a fork at `parent_seq`. A fork is never a subagent's session, even if its source is one."""
-    parent_fields = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
+    """The metadata of a fork at `parent_seq`. A fork is never a subagent's session, even if its source is one.
+
+    What was told about the source's events does not count for the fork's own.
+    """
+    lost = ("parent_tool_use_id", "agent_name")
+    parent_fields = {
+        key: value for key, value in parents.items() if key not in lost and not key.startswith(f"{TOLD_KEY}.")
+    }
     return {**parent_fields, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
 
 

@@ -24,6 +24,7 @@ from ...events import Event, Result, UserQuestion
 from ...ground.frozen import frozen
 from ...ground.threads import run_in_thread
 from ...kernel.recorder import off_loop
+from ...parts.record.lifecycle import TOLD_KEY
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
 from ...sessions.folds.standing import is_end
@@ -31,7 +32,6 @@ from ...sessions.folds.view import SessionView
 from ..streams import EventLines
 from .journal import Journal
 
-TOLD_KEY = "webhooks"
 # The waiting times between attempts that the specification recommends; after the last attempt a message is given up.
 DELAYS_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 # A process that starts ignores sessions that were last updated longer ago.
@@ -137,7 +137,8 @@ class Webhooks:
 
     async def _tell(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
         metadata = (await off_loop(True, self._store.read_metadata, session_id))["metadata"]
-        sent_seq = metadata.get(f"{TOLD_KEY}.{target.name}", 0)
+        # The source of a fork delivers the events that both have.
+        sent_seq = metadata.get(f"{TOLD_KEY}.{target.name}", metadata.get("parent_seq"))
         after_seq = sent_seq if isinstance(sent_seq, int) else 0
         events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
         for event in events:
