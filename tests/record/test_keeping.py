@@ -108,6 +108,15 @@ class Keeping(RecordCase):
         self.assertEqual(told.source_session_id if isinstance(told, RecordErased) else None, "s")
         self.assertEqual(sorted(row.session_id for row in purge_sessions(store, 0.0)), ["fork", "held"])
 
+    def test_a_session_that_got_the_id_of_a_purged_one_leaves_a_tombstone_too(self) -> None:
+        store = MemorySessionStore()
+        for count in (1, 2):
+            store.create_session(session_id="daily")
+            store.append_events("daily", [UserMessage("x")] * count)
+            purge_session(store, "daily")
+        tombstones = store.read_events(TOMBSTONES)
+        self.assertEqual([stone.events for stone in tombstones if isinstance(stone, RecordPurged)], [1, 2])
+
     def test_a_purge_leaves_no_page_of_what_was(self) -> None:
         store = SqliteSessionStore(self.folder / "sessions.db")
         self.addCleanup(store.close)

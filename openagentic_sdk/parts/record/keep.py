@@ -121,7 +121,7 @@ class _Purge:
         for row in self.rows.values():
             if row.parent is not None:
                 self._named.setdefault(row.parent, []).append(row)
-        self._purged_ids: set[str] | None = None
+        self._purged: set[tuple[str, float]] | None = None
         self._deleted_ids: list[str] = []
 
     def checked(self, session_id: str) -> list[str]:
@@ -140,11 +140,12 @@ class _Purge:
 
     def delete(self, doomed: Sequence[str]) -> None:
         """Record tombstones of these sessions, delete them, and record the purge in their forks."""
-        store, purged_ids = self._store, self._begin()
+        store, purged = self._store, self._begin()
         # Not again for those that an earlier, killed purge recorded without deleting them.
-        stones = [_tombstone(store, name, self._reason, self._by) for name in doomed if name not in purged_ids]
+        stones = [_tombstone(store, name, self._reason, self._by) for name in doomed]
+        stones = [stone for stone in stones if _purged(stone) not in purged]
         store.append_events(TOMBSTONES, stones)
-        purged_ids.update(doomed)
+        purged.update(map(_purged, stones))
         for name in doomed:
             store.delete_session(name)
             self._deleted_ids.append(name)
@@ -163,24 +164,29 @@ class _Purge:
     def _children(self, session_id: str) -> list[str]:
         return [row.id for row in self._named.get(session_id, ()) if row.is_child]
 
-    def _begin(self) -> set[str]:
+    def _begin(self) -> set[tuple[str, float]]:
         """Create the session of tombstones if it is missing, and record that sessions will be deleted.
 
-        Return the ids of the sessions that have a tombstone.
+        Return which sessions have a tombstone.
         """
-        if self._purged_ids is None:
+        if self._purged is None:
             store = self._store
             with suppress(SessionExistsError):
                 store.create_session(session_id=TOMBSTONES)
                 store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
             events = store.iter_events(TOMBSTONES)
-            self._purged_ids = {event.purged_session_id for event in events if isinstance(event, RecordPurged)}
+            self._purged = {_purged(event) for event in events if isinstance(event, RecordPurged)}
             store.update_metadata(TOMBSTONES, {_UNSCRUBBED: True})
-        return self._purged_ids
+        return self._purged
 
     def _is_unscrubbed(self) -> bool:
         has_stones = TOMBSTONES in self.rows
         return has_stones and bool(self._store.read_metadata(TOMBSTONES)["metadata"].get(_UNSCRUBBED))
+
+
+def _purged(stone: RecordPurged) -> tuple[str, float]:
+    """What a tombstone is about: a session's id may be given again to another one."""
+    return stone.purged_session_id, stone.created
 
 
 def _tombstone(store: SessionStore, session_id: str, reason: str, by: str) -> RecordPurged:
