@@ -14,6 +14,7 @@ from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import SessionHeldError
 from openagentic_sdk.events import RecordErased, RecordKept, RecordPurged, UserMessage
 from openagentic_sdk.parts.record.archive import archive_session
+from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import TOMBSTONES, hold_session, purge_session, purge_sessions, retain_session
 from openagentic_sdk.parts.record.lifecycle import delete_session, fork_session
 from openagentic_sdk.parts.record.sign import sign_session
@@ -48,6 +49,29 @@ class Keeping(RecordCase):
                 hold_session(store, "s", release=True)
                 delete_session(store, "s")
                 self.assertFalse(store.session_exists("s"))
+
+    def test_a_hold_covers_the_subagents_that_begin_after_it(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        hold_session(store, "s")
+        for child, parent in (("child", "s"), ("grandchild", "child")):
+            store.create_session(session_id=child, metadata={"parent_session_id": parent, "parent_tool_use_id": "c"})
+            store.append_event(child, UserMessage("a secret of the case"))
+        ways = (
+            partial(delete_session, store, "grandchild"),
+            partial(purge_session, store, "grandchild"),
+            partial(archive_session, store, "child", self.folder / "child.zip", remove=True),
+            partial(archive_session, store, "s", self.folder / "s.zip", remove=True),
+            partial(erase, store, "grandchild", [(1, "/text")], spread=False),
+            partial(erase, store, "grandchild", texts=["a secret of the case"]),
+        )
+        for way in ways:
+            with self.assertRaises(SessionHeldError):
+                way()
+            self.assertEqual(len(store.list_sessions()), 3)
+        hold_session(store, "s", release=True)
+        self.assertTrue(erase(store, "grandchild", texts=["a secret of the case"]).sessions)
+        self.assertEqual(delete_session(store, "child"), ["grandchild", "child"])
 
     def test_a_held_session_whose_log_is_damaged_is_not_deleted_either(self) -> None:
         store = FileSessionStore(self.folder / "files")

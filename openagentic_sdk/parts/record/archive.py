@@ -29,7 +29,7 @@ from ...sessions.base import SessionStore
 from ...sessions.core import check_expected_seq
 from ...sessions.folds.summary import LAST_TIME
 from .depth import flattened
-from .lifecycle import all_or_none, descendants
+from .lifecycle import all_or_none, descendants, kept_with
 
 FORMAT = "openagentic-sdk session archive"
 VERSION = 1
@@ -49,7 +49,7 @@ def archive_session(
 
     With `remove`, the sessions are deleted from the store once the file is complete and has been read back, unless events or
     subagents have been added since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, and with `remove`
-    `ConcurrencyError` if a session has changed.
+    `ConcurrencyError` if a session has changed and `SessionHeldError` if one must be kept.
     """
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
@@ -80,6 +80,8 @@ def _remove_archived(store: SessionStore, session_id: str, sessions: Sequence[Ma
         )
     for entry in sessions:
         check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
+    for name in [*kept_with(store, session_id), *(entry["id"] for entry in sessions)]:
+        store.refuse_kept(name)
     for entry in reversed(sessions):
         store.delete_session(entry["id"], expected_seq=entry["events"])
 

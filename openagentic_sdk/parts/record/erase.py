@@ -31,7 +31,7 @@ from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import Seal
 from .archive import archive_session, restore_session
 from .commit import ERASED
-from .lifecycle import reachable
+from .lifecycle import kept_with, reachable
 from .places import (
     FieldPlace,
     Needles,
@@ -251,7 +251,8 @@ def _needles(events: Sequence[Event], places: Iterable[FieldPlace], texts: Colle
 def _refuse_unerasable(store: SessionStore, names: Iterable[str]) -> None:
     """Raise `SessionHeldError` for a session that must be kept, `SessionLockedError` for one that a run is writing."""
     for name in names:
-        store.refuse_kept(name, "erased from", may_shorten=True)
+        for keeper in kept_with(store, name):
+            store.refuse_kept(keeper, "erased from", may_shorten=True)
         if store.is_held(name):
             raise SessionLockedError(name, "a run")
 

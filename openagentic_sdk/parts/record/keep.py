@@ -15,7 +15,7 @@ from ...ground.frozen import frozen
 from ...sessions.base import SessionStore
 from ...sessions.folds.search import Progress
 from ...sessions.folds.summary import SessionSummary
-from .lifecycle import descendants, reachable
+from .lifecycle import descendants, kept_with, reachable
 from .sign import statement_of
 from .verify import receipt_of
 
@@ -27,7 +27,7 @@ _UNSCRUBBED = "unscrubbed"
 def hold_session(
     store: SessionStore, session_id: str, *, release: bool = False, reason: str = "", by: str = ""
 ) -> None:
-    """Hold the session and those of its subagents, so that nothing deletes, purges or erases their data.
+    """Hold the session and those of its subagents, even later ones, so that nothing deletes, purges or erases their data.
 
     `release` ends the hold.
     """
@@ -130,6 +130,8 @@ class _Purge:
         Raises `SessionHeldError`, `SessionLockedError`, and `OptionsError` for the tombstones.
         """
         doomed = [*reversed(reachable(session_id, self._children)), session_id]
+        for name in kept_with(self._store, session_id):
+            self._store.refuse_kept(name, "purged")
         for name in doomed:
             if name == TOMBSTONES:
                 raise OptionsError("the tombstones record what was purged and cannot be purged themselves")

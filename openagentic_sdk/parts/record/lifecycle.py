@@ -368,14 +368,32 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
     """
     require_store(store)
     doomed = [*reversed(descendants(store, session_id)), session_id]
-    store.read_metadata(session_id)
-    for name in doomed:
+    for name in dict.fromkeys([*kept_with(store, session_id), *doomed]):
         store.refuse_kept(name)
+    for name in doomed:
         if store.is_held(name):
             raise SessionLockedError(name, "a run")
     for name in doomed:
         store.delete_session(name)
     return doomed
+
+
+def kept_with(store: SessionStore, session_id: str) -> Iterator[str]:
+    """Yield the session, then those whose subagent it is, innermost first: a hold or retention of one covers it.
+
+    A subagent's session may be younger than the hold. Raises `SessionNotFoundError` if the session does not exist.
+    """
+    seen: set[str] = set()
+    while session_id not in seen:
+        seen.add(session_id)  # metadata is not signed: a forged parent could create a cycle
+        metadata = store.read_metadata(session_id)["metadata"]
+        yield session_id
+        parent_id = metadata.get("parent_session_id")
+        if metadata.get("parent_tool_use_id") is None or not isinstance(parent_id, str):
+            return
+        if not store.session_exists(parent_id):
+            return
+        session_id = parent_id
 
 
 def descendants(store: SessionStore, session_id: str) -> list[str]:
