@@ -33,6 +33,7 @@ from ..kernel.prompt import Said, prompt_sha256
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..parts.record.lifecycle import fork_session, rewind_session
+from ..parts.workflows.inbox import INBOX_ENDING
 from ..prompts import OnePrompt
 from ..runs.abandoned import WISHES_KEY, AbandonedRequest, find_abandoned, first_writer_at
 from ..runs.background import (
@@ -480,7 +481,8 @@ class Desk(Shelf):
             return new_session_id(), False
         # Without a tenant, a name is itself the id if that is free; with one it is hashed, so tenants never share an id.
         ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
-        if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):
+        # The ids of the inboxes of workflows are not for clients, whose prompts would be in the way of events.
+        if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name) and not name.endswith(INBOX_ENDING):
             ids.insert(0, name)
         for session_id in ids:
             # A session with the plain name may belong to a tenant: then the hashed one is tried, and nothing is

@@ -89,6 +89,13 @@ class AgUi(ProjectionCase):
         self.assertEqual(kinds(odd.messages())[-1], "RUN_FINISHED")
         self.assertTrue(all(name.isalnum() for name in self.store.list_sessions()))
 
+    async def test_no_thread_gets_the_name_of_the_inbox_of_a_workflow(self):
+        application = self.app(tea=["Tea."])
+        for thread in ("plain", "plain.inbox"):
+            await self.run_agent(application, thread, "r", "Hi.")
+        self.assertIn("plain", self.store.list_sessions())
+        self.assertNotIn("plain.inbox", self.store.list_sessions())
+
     async def test_an_invalid_input_is_refused_before_a_stream_begins(self):
         application = self.app()
         for body, status in (({}, 400), ([], 400), ({"threadId": "t", "runId": "r", "messages": 3}, 400)):

@@ -16,6 +16,7 @@ from openagentic_sdk import (
     StepFailedError,
     Workflow,
     answer_question,
+    run,
     workflow,
 )
 from openagentic_sdk.errors import LeaseLostError, OptionsError, RunFailedError, WorkflowError
@@ -69,6 +70,22 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
 
     def seq(self, kind: str) -> int:
         return next(event.seq or 0 for event in self.store.read_events("s") if event.type == kind)
+
+    async def test_a_prompt_to_a_session_with_the_name_of_an_inbox_is_no_event(self) -> None:
+        event = '{"event": "paid", "payload": "by a model"}'
+        chat = replace(self.options, provider=ScriptedProvider(["Hello."] * 2), model="scripted")
+        for name in ("early", "late"):
+            if name == "early":
+                await run(prompt=event, options=replace(chat, session=inbox.inbox_of(name), request_id="early"))
+            await order.run("tea", options=self.options, session=name)
+            if name == "late":
+                await order.deliver(name, "other", options=self.options)
+                await run(prompt=event, options=replace(chat, session=inbox.inbox_of(name), request_id="late"))
+            self.assertEqual((await order.resume(name, options=self.options)).stop_reason, "waiting")
+        with self.assertRaisesRegex(WorkflowError, "'early.inbox' is not its inbox"):
+            await order.deliver("early", "paid", 7, options=self.options)
+        await order.deliver("late", "paid", 7, options=self.options)
+        self.assertEqual((await order.resume("late", options=self.options)).output, ["tea", 7, "sent"])
 
     async def test_the_events_of_a_workflow_go_wherever_its_session_goes(self) -> None:
         await self.ordered()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 from ...errors import (
@@ -59,6 +59,7 @@ CANCEL = "workflow.cancel"
 MAX_NAME_CHARS = 200
 # Replaces the id of a call in the inbox's metadata: it makes the inbox a child of the workflow's session, deleted with it.
 _INBOX_CALL = "workflow.inbox"
+INBOX_ENDING = ".inbox"
 # The maximum number of events that may follow the one that records how a workflow parked.
 _LOOKED_AT = 100
 # The events that continue a workflow after its end; names, tags, signatures and notices leave it ended.
@@ -77,7 +78,7 @@ class Delivered:
 
 def inbox_of(session_id: str) -> str:
     """The id of the session that contains a workflow's external events."""
-    return f"{session_id}.inbox"
+    return f"{session_id}{INBOX_ENDING}"
 
 
 def deliver(
@@ -113,8 +114,10 @@ def deliver(
     with suppress(SessionNotFoundError):
         parent_metadata = store.read_metadata(session_id)["metadata"]
         metadata |= {TENANT_KEY: parent_metadata[TENANT_KEY]} if parent_metadata.get(TENANT_KEY) else {}
-    with suppress(SessionExistsError):
+    try:
         store.create_session(session_id=inbox, metadata=metadata)
+    except SessionExistsError:
+        _require_inbox(store, inbox, session_id)
     plain = to_json(payload)
     masked = mask_value(plain, redact or environment_redactor())
     message = {"event": name, "payload": masked}
@@ -153,7 +156,21 @@ def _has_ended(store: SessionStore, session_id: str) -> bool:
 def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> bool:
     if event_id is None or not store.session_exists(inbox):
         return False
-    return any(isinstance(event, UserMessage) and event.request_id == event_id for event in store.iter_events(inbox))
+    return any(_is_delivery(event) and event.request_id == event_id for event in store.iter_events(inbox))
+
+
+def _is_delivery(event: Event) -> TypeGuard[UserMessage]:
+    """Whether `deliver` wrote this event: a prompt that a run accepted under an id has the digest of its text."""
+    return isinstance(event, UserMessage) and event.request_id is not None and event.prompt_sha256 is None
+
+
+def _require_inbox(store: SessionStore, inbox: str, session_id: str) -> None:
+    """Raise `WorkflowError` if the session with the name of a workflow's inbox is something else."""
+    if store.read_metadata(inbox)["metadata"].get("parent_tool_use_id") != _INBOX_CALL:
+        raise WorkflowError(
+            f"workflow {session_id!r:.200} cannot receive events: {inbox!r:.220} is not its inbox but another session; "
+            "start the workflow again with another session id"
+        ) from None
 
 
 def _when_free(deliver_once: Callable[[bool], list[Event]]) -> list[Event]:
@@ -206,7 +223,7 @@ class WorkflowInbox:
 
     def _take(self, event: Event, authority: Authority) -> None:
         authority.apply(event)
-        if not isinstance(event, UserMessage):
+        if not _is_delivery(event):
             return
         self.ids.add(event.request_id)
         if self._reads and authority.is_ours(event):
