@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
-from ...events import Effect, ToolResult, ToolUse
+from ...events import Effect, SessionForked, ToolResult, ToolUse
 from ...ground.checks import Check, check_settings, number, one_of
 from ...ground.frozen import changed, frozen
 from ...ground.words import shortened
@@ -150,6 +150,8 @@ class Step(Promise[Any]):
         # The body did not cancel it: its run was stopped, and the next one continues.
         elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
             self.try_again(self.recorded_due)
+        elif result.error_type == SessionForked.__name__ and self._only_reads:
+            self.try_again(self.recorded_due)  # a fork asks its own question
         elif result.error_message == IN_DOUBT and self._may_repeat and self.attempt < MAX_CALLS:
             self.try_again(self.recorded_due)  # its process died several times, perhaps for other reasons
         elif result.outcome in ("unknown", "cancelled"):
@@ -180,6 +182,11 @@ class Step(Promise[Any]):
         # Both the recorded and the present effect: code that was changed to `unsafe` must not repeat, nor may code that
         # no longer is.
         return started is not None and started.effect in REPEATABLE and self.plan.effect in REPEATABLE
+
+    @property
+    def _only_reads(self) -> bool:
+        started = None if self.record is None else self.record.started
+        return started is not None and started.effect == self.plan.effect == "read"
 
     def _fail(self, kind: type[StepFailedError], what: str, result: ToolResult) -> None:
         text = f"step {self.number} ({self.plan.name}) {what}: {result.error_message or result.output}"
