@@ -185,6 +185,27 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await order.resume(fork, options=self.options)).output, ["tea", 8, "sent"])
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])
 
+    async def answered(self, session: str, text: str) -> Any:
+        [question] = (await asks.resume(session, options=self.options)).questions
+        await answer_question(self.store, session, question.question_id, text)
+        return (await asks.resume(session, options=self.options)).output
+
+    async def test_a_fork_of_a_workflow_that_waits_for_an_answer_asks_its_own_question(self) -> None:
+        await asks.run(options=self.options, session="s")
+        fork = fork_session(self.store, "s")
+        self.assertEqual(await self.answered(fork, "blue"), "blue")
+        self.assertEqual(await self.answered("s", "red"), "red")
+
+    async def test_the_question_of_a_rewound_workflow_can_be_answered_and_its_earlier_answer_does_not_count(
+        self,
+    ) -> None:
+        await asks.run(options=self.options, session="s")
+        rewind_session(self.store, "s", to_seq=self.seq("tool.use"))
+        self.assertEqual(await self.answered("s", "red"), "red")
+        for kind in ("tool.use", "user.question", "part.state"):
+            rewind_session(self.store, "s", to_seq=self.seq(kind))
+            self.assertEqual(await self.answered("s", f"not red, {kind}"), f"not red, {kind}")
+
     async def test_an_error_about_a_session_rewound_to_before_its_arguments_names_the_remedy(self) -> None:
         await self.ordered()
         rewind_session(self.store, "s", to_seq=1)

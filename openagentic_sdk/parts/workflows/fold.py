@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from ...events import (
@@ -16,6 +16,7 @@ from ...events import (
     UserMessage,
 )
 from ...ground.frozen import changed
+from ...kernel.tool import REPEATABLE
 from ...sessions.folds.view import CallRecord, Cut, Fold, SessionView
 
 # Marks the message with the arguments of a workflow that ended its history and restarted.
@@ -101,10 +102,14 @@ class StepsFold(Fold):
             case SessionForked():
                 self.taken = set()  # those were events of the source: a fork has an inbox of its own
             case SessionRewound():
-                self._rewind(event.to_seq)
+                self._rewind(event.to_seq, {record.use.tool_use_id for record in view.open_calls()})
 
-    def _rewind(self, to_seq: int) -> None:
-        """Forget what was undone; a call that was made up to event `to_seq` and ended after it is open again."""
+    def _rewind(self, to_seq: int, open_ids: Container[str]) -> None:
+        """Forget what was undone; a call that started up to event `to_seq` and ended after it has no result again.
+
+        Calls without a result are made again unless they are still open (`open_ids`), because nobody could answer a question
+        of theirs. An unsafe one that was started is never made again.
+        """
         # The steps from a checkpoint are expanded to records, because the rewind may remove some of them.
         self.calls = {call_id: call for call_id in self.ids() if (call := self.find(call_id)) is not None}
         self._kept = {}
@@ -119,7 +124,12 @@ class StepsFold(Fold):
                 self.taken.discard(event_seq)
             elif record.result is not None and (record.result.seq or 0) > to_seq:
                 self.taken.discard(event_seq)
-                self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
+                record = self.calls[call_id] = CallRecord(
+                    record.use, record.decision, record.started, None, record.attempts
+                )
+            is_unsafe = record.started is not None and record.started.effect not in REPEATABLE
+            if record.result is None and not is_unsafe and call_id not in open_ids:
+                self.calls.pop(call_id, None)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
         """Yield the `seq` of the events of calls that have not ended, whose results may still arrive, and of the end."""
