@@ -186,7 +186,7 @@ async def _ending(
         # If the store refused an operation, the log has no result: the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
         end = standing.outcome
-        if end is None and lease.run.prompt is None:  # no request id leads to its result
+        if end is None:  # no prompt in the log leads to its result: it had none, or it was refused
             end = await off_loop(True, last_outcome, store, lease.run.session, after_seq)
         if end is None:
             error = _words(result.error or "its result could not be stored")

@@ -25,8 +25,8 @@ INIT, ASK = SystemInit("s", "/p", "1"), ModelRequest(1, 1, "0" * 64, 1)
 QUESTION, ANSWER = UserQuestion("q", "May I?"), UserAnswer("q", "yes")
 
 
-def end(reason: StopReason) -> Result:
-    return Result("", "s", reason)
+def end(reason: StopReason, request_id: str | None = None) -> Result:
+    return Result("", "s", reason, request_id=request_id)
 
 
 def prompt(request_id: str | None) -> UserMessage:
@@ -49,6 +49,11 @@ CASES: Sequence[tuple[tuple[Event, ...], str, str | None, int, int]] = (
     ((*BEGUN, QUESTION, end("waiting"), ANSWER), "queued", "waiting", 0, 6),
     ((*BEGUN, QUESTION, end("waiting"), ANSWER, INIT), "running", "waiting", 0, 7),
     ((*BEGUN, INIT, ASK, INIT), "running", None, 2, 6),
+    # A run that refuses another prompt does nothing for the request.
+    ((*BEGUN, QUESTION, end("waiting"), INIT, end("blocked:user_prompt_submit", "x")), "parked", "waiting", 0, 7),
+    ((*BEGUN, QUESTION, end("waiting"), INIT, end("error", "x"), ANSWER), "queued", "waiting", 0, 8),
+    ((*BEGUN, end("end"), INIT, end("error", "x")), "over", "end", 0, 6),
+    ((*BEGUN, UserMessage("More.", request_id="m", origin="steering"), end("error", "m")), "over", "error", 0, 5),
     # Another prompt supersedes it: earlier runs of that prompt do not belong to the request.
     ((*BEGUN, QUESTION, end("waiting"), INIT, ANSWER, prompt("x"), ASK), "over", "waiting", 0, 5),
     ((*BEGUN, end("end"), INIT, prompt("x"), ASK), "over", "end", 0, 4),

@@ -13,6 +13,7 @@ from openagentic_sdk import Flow, OpenAgenticOptions, open_store, workflow
 from openagentic_sdk.agents import Agents
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
 from openagentic_sdk.fleet.children import RUN_OF_STEP
+from openagentic_sdk.parts.record.lifecycle import rewind_session
 from openagentic_sdk.parts.record.verify_log import WITHOUT_CALL
 from openagentic_sdk.parts.workflows import inbox
 from openagentic_sdk.testing import FakeClock
@@ -36,6 +37,11 @@ async def order(flow: Flow, name: str) -> list[Any]:
 @workflow
 async def two_orders(flow: Flow) -> list[list[Any]]:
     return await flow.map(lambda name: flow.child(order, name), ["a", "b"])
+
+
+@workflow
+async def paid(flow: Flow) -> int:
+    return await flow.wait_for("paid", int)
 
 
 class FleetCase(unittest.TestCase):
@@ -73,6 +79,25 @@ class FleetWorkflow(FleetCase):
             return await fleet.status(run_id)
 
         return asyncio.run(work())
+
+    def test_a_second_prompt_fails_and_the_workflow_still_gets_its_event(self) -> None:
+        fleet = self.fleet(paid)
+        first = asyncio.run(fleet.enqueue("paid", paid.prompt(), session="s"))
+        self.work(fleet, first)
+        second = self.work(fleet, asyncio.run(fleet.enqueue("paid", "Hello?", session="s")))
+        self.assertEqual((second.state, "accepts no second prompt" in (second.error or "")), ("failed", True))
+        inbox.deliver(self.store, "s", "paid", 7)
+        fleet.queue.wake_answered(lambda session, seq: True)
+        self.assertEqual((self.work(fleet, first).stop_reason, self.text("s")), ("end", "7"))
+
+    def test_a_run_whose_session_is_rewound_to_after_its_prompt_continues(self) -> None:
+        fleet = self.fleet(paid)
+        run_id = asyncio.run(fleet.enqueue("paid", paid.prompt(), session="s"))
+        seq = self.work(fleet, run_id).parked_seq
+        rewind_session(self.store, "s", to_seq=seq - 1)
+        inbox.deliver(self.store, "s", "paid", 7)
+        fleet.queue.wake_answered(lambda session, seq: True)
+        self.assertEqual((self.work(fleet, run_id).stop_reason, self.text("s")), ("end", "7"))
 
     def test_a_workflow_that_sleeps_is_queued_for_its_time_and_continues_then(self) -> None:
         fleet = self.fleet(order)

@@ -8,6 +8,7 @@ another prompt replaces it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Literal
 
@@ -109,6 +110,9 @@ def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> R
     """The first request in a session's events with an id for which `is_wanted` is true; None without one. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
+    # The ids of the request and of messages to its runs; None because older results name none.
+    own_ids: set[str | None] = {None}
+    before = fold
     for event in events:
         if event.parent_tool_use_id is not None:
             continue
@@ -118,11 +122,16 @@ def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> R
                 began = (event.seq or 1) - 1
             elif request_id is not None and is_wanted(request_id):
                 request = Request(request_id, began, event.seq or 0, 0)
+                own_ids.add(request_id)
         elif isinstance(event, UserMessage) and event.origin == "user" and request_id != request.id:
             # The run that accepted the new prompt may have begun only for it.
             end = last_seq if fold.has_asked else fold.began
             return replace(request, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
+        elif isinstance(event, Result) and event.request_id not in own_ids:
+            fold = before  # of a run whose prompt was refused: it did nothing for this request
         else:
+            before = copy(fold) if isinstance(event, SystemInit) else before
+            own_ids.add(request_id)
             fold.apply(event)
         last_seq = event.seq or last_seq
     if request is None:
