@@ -64,7 +64,8 @@ class Requests(dict[str, KeyedRequest]):
                 self.asked = ()  # the model is to answer a prompt, not to continue its own answer
             return
         if isinstance(event, SessionRewound):
-            self.asked = ()  # an undone prompt is no longer asked
+            # An undone prompt is no longer asked.
+            self.asked = tuple(name for name in self.asked if name is not None and self[name].seq <= event.to_seq)
         elif event.origin == "user":
             if was_answered and self.asked:  # by the previous turn, with a source of prompts
                 self._answer(Result(last_text, "", "end", request_id=self.asked[0]))
