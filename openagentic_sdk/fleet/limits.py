@@ -15,10 +15,12 @@ import time
 from typing import Any
 
 from ..errors import OptionsError
+from ..ground.checks import check_settings, number, or_none
 from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")
+MAX_RUNNING = 1_000_000_000  # far above any fleet, and within an integer of every database
 # The maximum age of a cached answer, and so the longest time until all hosts respect the fleet's first limit of runs, and a
 # key's first limit or block.
 LOOK_S = 1.0
@@ -195,8 +197,7 @@ class FleetLimits(_SetLimits):
         """Limit the number of concurrent runs, from the next claim on; None removes the limit. Raises `OptionsError`."""
         if kind not in KINDS:
             raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
-        if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
-            raise OptionsError(f"max_running must be a whole number of at least 0, or None, not {max_running!r:.100}")
+        check_settings({"max_running": max_running}, {"max_running": or_none(number(0, whole=True, most=MAX_RUNNING))})
 
         def change(execute: Execute) -> None:
             self._tables.take_turn(execute)

@@ -215,7 +215,7 @@ class Concurrency(RulesTest):
 
     def test_an_invalid_limit_is_refused(self) -> None:
         limits = self.host().queue.limits
-        for kind, most in (("user", 1), ("tenant", -1), ("tenant", 1.5)):
+        for kind, most in (("user", 1), ("tenant", -1), ("tenant", 1.5), ("queue", 2**64)):
             with self.subTest(kind=kind, most=most), self.assertRaises(OptionsError):
                 limits.set(kind, "x", most)  # type: ignore[arg-type]
         for amount in (-1, float("nan"), "5"):
