@@ -28,7 +28,7 @@ from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk, rate_headers
 from .guard import Auth, Guard, Principal, read_token
 from .operations.journal import Journal, ServedRequest
-from .operations.webhooks import Webhooks, WebhookTarget, poster
+from .operations.webhooks import WATCH_S, Webhooks, WebhookTarget, poster
 from .projections import PROJECTED
 from .routes import NATIVE, Office, cursor_of, post, read_query
 from .streams import NO_TOKEN, EventLines, Socket
@@ -300,7 +300,8 @@ def app(
     journal = journal or Journal()
     application = Application(desk, guard, journal, grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes)
     if webhooks:
-        application.webhooks = Webhooks(opened, webhooks, journal, post=poster(tuple(webhook_hosts)))
+        post = poster(tuple(webhook_hosts))
+        application.webhooks = Webhooks(opened, webhooks, journal, post=post, watch_s=WATCH_S if in_fleet else None)
     return application
 
 

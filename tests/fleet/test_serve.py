@@ -14,6 +14,7 @@ from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
 from openagentic_sdk.server.guard import Principal
+from openagentic_sdk.server.operations.webhooks import WATCH_S, WebhookTarget
 from tests.size import full_size
 
 from .payments import agents
@@ -127,6 +128,13 @@ class ServeTest(FleetTest):
                 self.assertEqual(self.states(), ["failed"] * count)
 
         asyncio.run(failed())
+
+    def test_the_server_watches_for_the_runs_of_workers_that_its_webhooks_report(self) -> None:
+        target = WebhookTarget("https://hooks.example/", "whsec_" + "a" * 32)
+        for in_fleet in (True, False):
+            served = app(agents(), store=self.store, auth="t" * 32, in_fleet=in_fleet, webhooks=[target])
+            assert served.webhooks is not None
+            self.assertEqual(served.webhooks._watch_s, WATCH_S if in_fleet else None)
 
     def test_a_request_id_of_another_session_is_refused(self) -> None:
         async def ask() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, OptionsError
 from openagentic_sdk.events import Result, UserAnswer, UserQuestion
-from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.lifecycle import fork_session, rename_session
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
@@ -99,6 +99,18 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         await go_on(fork_id)
         told = [message["data"]["session_id"] for message in receiver.messages()]
         self.assertEqual(told, [session_id] * 3 + [fork_id])
+
+    async def test_a_run_of_another_process_is_reported_if_watched_for(self) -> None:
+        receiver = Receiver()
+        webhooks = Webhooks(self.store, [TARGET], Journal(), post=receiver.post, watch_s=0.01)
+        await webhooks.start()
+        self.addAsyncCleanup(webhooks.close)
+        names = [await self.run_one([ASK], "waiting"), await self.run_one(["Tea."], "idle")]
+        await until(lambda: len(receiver.got) == 2)
+        rename_session(self.store, names[0], "Tea")
+        names.append(await self.run_one([], "failed"))
+        await until(lambda: len(receiver.got) == 3)
+        self.assertCountEqual([message["data"]["session_id"] for message in receiver.messages()], names)
 
     async def test_a_suspended_run_is_delivered_once_it_has_ended(self) -> None:
         session_id = await self.run_one(["Tea."], "idle")

@@ -12,9 +12,11 @@ import base64
 import binascii
 import hashlib
 import hmac
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from ...parts.record.lifecycle import TOLD_KEY
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
 from ...sessions.folds.standing import is_end
+from ...sessions.folds.summary import SessionSummary
 from ...sessions.folds.view import SessionView
 from ..streams import EventLines
 from .journal import Journal
@@ -36,6 +39,10 @@ from .journal import Journal
 DELAYS_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 # A process that starts ignores sessions that were last updated longer ago.
 HORIZON_S = 86400.0
+# The number of newest sessions that are examined at most.
+MAX_ROWS = 1000
+# How often a server whose runs are a fleet's looks for those that have stopped.
+WATCH_S = 2.0
 TIMEOUT_S = 15.0
 MAX_TEXT_CHARS = 2000
 MIN_SECRET_BYTES = 24
@@ -76,7 +83,10 @@ def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 class Webhooks:
-    """A sender of webhooks about a store's sessions to `targets`, from `start` to `close`. `now` returns epoch seconds."""
+    """A sender of webhooks about a store's sessions to `targets`, from `start` to `close`. `now` returns epoch seconds.
+
+    With `watch_s`, it looks for runs of other processes that have stopped, about every so many seconds.
+    """
 
     def __init__(
         self,
@@ -87,6 +97,7 @@ class Webhooks:
         post: PostWebhook,
         delays_s: Sequence[float] = DELAYS_S,
         now: Callable[[], float] = time.time,
+        watch_s: float | None = None,
     ) -> None:
         self._store = store
         self._targets = [(target, target.key()) for target in targets]
@@ -97,16 +108,41 @@ class Webhooks:
         self._lines = EventLines()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
+        self._watch_s = watch_s
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start delivering what earlier processes did not.
 
         Of the newest 1,000 sessions, those that were updated in the last `HORIZON_S` seconds are examined.
         """
-        rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
+        rows: list[SessionSummary] = await off_loop(True, partial(self._store.list_session_summaries, limit=MAX_ROWS))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:
                 self.notice(row.id)
+        if self._watch_s is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch(rows, self._watch_s))
+
+    async def _watch(self, rows: Sequence[SessionSummary], pause_s: float) -> None:
+        """Notice the runs that other processes have stopped, such as a fleet's workers."""
+        while True:
+            # Not at the same time as other servers, so that they mostly find the messages delivered.
+            await asyncio.sleep(random.uniform(0.5, 1.5) * pause_s)
+            seen = {row.id: row.events for row in rows}
+            with suppress(SessionError):  # the store is temporarily unavailable
+                rows = await off_loop(True, self._newest_rows, seen)
+            for row in rows:
+                if row.state != "running" and seen.get(row.id) != row.events:
+                    self.notice(row.id)
+
+    def _newest_rows(self, seen: Mapping[str, int]) -> list[SessionSummary]:
+        """The sessions that were written most recently, down to one that is as it was `seen`."""
+        count = 100
+        while True:
+            rows = self._store.list_session_summaries(limit=count)
+            if len(rows) < count or count == MAX_ROWS or seen.get(rows[-1].id) == rows[-1].events:
+                return rows
+            count = min(2 * count, MAX_ROWS)
 
     def notice(self, session_id: str) -> None:
         """Start delivering what is due for this session; call it after one of its runs has stopped."""
@@ -122,7 +158,7 @@ class Webhooks:
 
     async def close(self) -> None:
         """Cancel all deliveries; the next process makes them."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *((self._watching,) if self._watching is not None else ())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
