@@ -355,6 +355,10 @@ class Desk(Shelf):
 
     # --- read ----------------------------------------------------------------------------------------------------------
 
+    async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
+        """An accepted request that is not in the log; None here, because a desk accepts a prompt by storing it."""
+        return None
+
     async def agent_of(self, who: Principal, session_id: str) -> str:
         """The last agent of a session, or the default one."""
         return (await self._metadata(who, session_id)).get(AGENT_KEY) or self.agents.default

@@ -19,6 +19,7 @@ from ..options import OpenAgenticOptions
 from ..prompts import OnePrompt
 from ..runs.abandoned import WISHES_KEY
 from ..sessions.core import TENANT_KEY
+from ..sessions.folds.standing import Request, RequestState
 from .desk import Desk, Started, is_request_known, other_body, request_id_of
 from .guard import Principal
 from .messages import read_message
@@ -140,6 +141,15 @@ class FleetDesk(Desk):
             return earlier
         last_seq = (await off_loop(True, self.store.read_summary, session_id)).events
         return Started(session_id, request_id, last_seq, is_new=False)
+
+    async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
+        """A request in the queue that is not in the log: it waits, was cancelled, or has failed (`dead`)."""
+        for run in await self._fleet.runs(session=session_id, limit=None):
+            if is_wanted(run.prompt_id):
+                last_seq = (await off_loop(True, self.store.read_summary, session_id)).events
+                ended: RequestState = "over" if run.state == "cancelled" else "dead"
+                return Request(run.prompt_id, last_seq, 0, last_seq, ended if run.is_over else "queued")
+        return None
 
     async def _is_queued(self, session_id: str, request_id: str | None, key: str | None) -> bool:
         """Whether a run with this key is open or was cancelled.

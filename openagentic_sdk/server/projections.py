@@ -202,6 +202,10 @@ async def _tell(
             refusal = None if batch else desk.left.refusal(session_id)
             if refusal is not None:
                 return await send(fold.stop("dead", refusal))
+            if not batch and request is not None and request.state == "queued":
+                now = await desk.find_queued(session_id, request.id.__eq__)
+                if now is not None and now.state != "queued":
+                    return await send(fold.stop(now.state))
             if not batch and stream is not None and not stream.is_gone:
                 await stream.send(b":\n\n")
 
@@ -240,7 +244,7 @@ async def _find_request(office: Office, who: Principal, response_id: str) -> tup
 async def _request(office: Office, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
     store = office.desk.store
     request: Request | None = await off_loop(True, lambda: find_request(store.iter_events(session_id), is_wanted))
-    return request
+    return request or await office.desk.find_queued(session_id, is_wanted)
 
 
 async def list_models(call: HttpCall, office: Office) -> None:

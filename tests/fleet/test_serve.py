@@ -15,6 +15,8 @@ from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.operations.webhooks import WATCH_S, WebhookTarget
+from tests.server.support import TOKEN
+from tests.server.support import ask as http
 from tests.size import full_size
 
 from .payments import agents
@@ -135,6 +137,24 @@ class ServeTest(FleetTest):
             served = app(agents(), store=self.store, auth="t" * 32, in_fleet=in_fleet, webhooks=[target])
             assert served.webhooks is not None
             self.assertEqual(served.webhooks._watch_s, WATCH_S if in_fleet else None)
+
+    def test_a_queued_response_can_be_polled_and_cancelled(self) -> None:
+        async def poll() -> None:
+            served = app(agents(), store=self.store, auth=TOKEN, in_fleet=True)
+            body = {"model": "payer", "input": "pay a 0", "background": True}
+            for cancels in (True, False):
+                made = (await http(served, "POST", "/v1/responses", body)).json
+                again = (await http(served, "GET", f"/v1/responses/{made['id']}")).json
+                self.assertEqual((made["status"], again["status"]), ("queued", "queued"))
+                if cancels:
+                    ended = await http(served, "POST", f"/v1/responses/{made['id']}/cancel", {})
+                    self.assertEqual(ended.json["status"], "cancelled")
+                await self.work()
+                status = (await http(served, "GET", f"/v1/responses/{made['id']}")).json["status"]
+                self.assertEqual(status, "cancelled" if cancels else "completed")
+
+        asyncio.run(poll())
+        self.assertEqual((self.states(), self.payments()), (["cancelled", "ended"], {"a": 1}))
 
     def test_a_request_id_of_another_session_is_refused(self) -> None:
         async def ask() -> None:
