@@ -137,8 +137,11 @@ class WorkflowCommand(CommandCase):
         code, out, err = self.run_flow("review", "repository=/srv", "most=1", "--session", "r")
         self.assertEqual(code, WAITING, err)
         self.assertIn("? Publish? (yes, no)", out)
-        code, _, err = self.run_flow("review", "--session", "r")  # now they are stored, and need not be repeated
-        self.assertEqual(code, WAITING, err)
+        for words in ((), ("repository=/srv", "most=1")):  # now they are stored, and need not be repeated
+            code, _, err = self.run_flow("review", *words, "--session", "r")
+            self.assertEqual(code, WAITING, err)
+        code, _, err = self.run_flow("review", "repository=/other", "most=1", "--session", "r")
+        self.assertEqual((code, "'r' began with other arguments" in err), (USAGE, True))
 
     @full_size
     def test_a_workflow_runs_waits_is_answered_fails_is_retried_and_ends(self) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 
 from ...agents import import_name
 from ...assemble import trust_store
-from ...errors import OptionsError, SessionLockedError, SessionNotFoundError
+from ...errors import OptionsError, RequestConflictError, SessionLockedError, SessionNotFoundError
 from ...events import AUTHORIZING, Event, Result, UserMessage
 from ...flows import Workflow
 from ...ground.frozen import values_of
 from ...ground.system import working_dir
 from ...ground.text import on_one_line, printable
 from ...ground.words import look_alikes, plural
-from ...kernel.prompt import Said
+from ...kernel.prompt import Said, prompt_sha256
 from ...options import OpenAgenticOptions
 from ...parts.masking import environment_redactor, mask_value
 from ...parts.project.claude import find_project_root
@@ -219,18 +219,29 @@ def _first_message(
 ) -> Said | None:
     """Return the message with the arguments for a session that has none yet, otherwise None.
 
-    Raises `OptionsError` for the session of another workflow.
+    Raises `OptionsError` for the session of another workflow, and for arguments other than those that it began with.
     """
     # The process may have died after creating the session and before storing the arguments.
-    if not (exists and any(isinstance(event, UserMessage) for event in store.iter_events(session))):
-        prompt = flow.prompt(**flow.read_words(_read_arguments(arguments)))
-        return Said(prompt, request_id=f"workflow:{session}", names_files=False)
-    earlier = _progress_of(store, session)
-    if earlier.is_workflow and earlier.name != flow.name:
+    goes_on = exists and any(isinstance(event, UserMessage) for event in store.iter_events(session))
+    words = _read_arguments(arguments)
+    if goes_on:
+        earlier = _progress_of(store, session)
+        if earlier.is_workflow and earlier.name != flow.name:
+            raise OptionsError(
+                f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}: "
+                "use another --session"
+            )
+        if not words:
+            return None
+    message = Said(flow.prompt(**flow.read_words(words)), request_id=f"workflow:{session}", names_files=False)
+    if not goes_on:
+        return message
+    try:
+        load_view(store, session)[0].requests.check(f"workflow:{session}", prompt_sha256(message), session)
+    except RequestConflictError:
         raise OptionsError(
-            f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}: "
-            "use another --session"
-        )
+            f"session {session!r} began with other arguments: leave them out to continue it, or give another --session"
+        ) from None
     return None
 
 
