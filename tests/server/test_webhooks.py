@@ -19,7 +19,7 @@ from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
-from .support import ASK, TOKEN, agents, ask, until, until_free, until_state
+from .support import ASK, TOKEN, WAIT_S, agents, ask, until, until_free, until_state
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
 TARGET = WebhookTarget("https://hooks.example/agents", SECRET)
@@ -59,6 +59,12 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         await until_free(application)
         return session_id
 
+    async def go_on(self, session_id: str) -> None:
+        application = app(agents(tea=["Tea."]), store=self.store, auth=TOKEN)
+        await ask(application, "POST", f"/v1/sessions/{session_id}/runs", {"prompt": "More."})
+        await until_state(application, session_id, "idle")
+        await until_free(application)
+
     async def test_each_end_of_a_run_is_delivered_once_and_signed_as_specified(self) -> None:
         names = [
             await self.run_one([ASK], "waiting"),
@@ -81,24 +87,35 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn(TARGET.url, "".join(self.lines))
 
     async def test_a_fork_is_reported_from_where_it_leaves_its_source(self) -> None:
-        receiver, application = Receiver(), app(agents(tea=["Tea."]), store=self.store, auth=TOKEN)
+        receiver = Receiver()
         webhooks = self.webhooks(receiver)
         session_id = await self.run_one(["Tea."], "idle")
         cut = self.store.last_seq(session_id)
 
-        async def go_on(name: str) -> None:
-            await ask(application, "POST", f"/v1/sessions/{name}/runs", {"prompt": "More."})
-            await until_state(application, name, "idle")
-            await until_free(application)
-            webhooks.notice(name)
-            await webhooks.settled()
-
         for _ in range(2):
-            await go_on(session_id)
+            await self.go_on(session_id)
+            webhooks.notice(session_id)
+            await webhooks.settled()
         fork_id = fork_session(self.store, session_id, at_seq=cut)
-        await go_on(fork_id)
+        await self.go_on(fork_id)
+        webhooks.notice(fork_id)
+        await webhooks.settled()
         told = [message["data"]["session_id"] for message in receiver.messages()]
         self.assertEqual(told, [session_id] * 3 + [fork_id])
+
+    async def test_a_receiver_that_is_away_keeps_no_other_waiting(self) -> None:
+        receiver, away = Receiver(), WebhookTarget("https://away.example/", SECRET)
+
+        async def post(url: str, headers: Any, body: bytes) -> int:
+            return 503 if url == away.url else await receiver.post(url, headers, body)
+
+        webhooks = Webhooks(self.store, [away, TARGET], Journal(), post=post, delays_s=[10 * WAIT_S])
+        self.addAsyncCleanup(webhooks.close)
+        session_id = await self.run_one(["Tea."], "idle")
+        for count in (1, 2):
+            webhooks.notice(session_id)
+            await until(lambda: len(receiver.got) == count)  # noqa: B023
+            await self.go_on(session_id)
 
     async def test_a_run_of_another_process_is_reported_if_watched_for(self) -> None:
         receiver = Receiver()

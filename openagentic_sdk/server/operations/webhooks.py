@@ -106,8 +106,9 @@ class Webhooks:
         self._delays_s = delays_s
         self._now = now
         self._lines = EventLines()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
+        # By session and the name of a target.
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._again: set[tuple[str, str]] = set()
         self._watch_s = watch_s
         self._watching: asyncio.Task[None] | None = None
 
@@ -146,10 +147,13 @@ class Webhooks:
 
     def notice(self, session_id: str) -> None:
         """Start delivering what is due for this session; call it after one of its runs has stopped."""
-        self._again.add(session_id)
-        if session_id not in self._tasks:
-            task = self._tasks[session_id] = asyncio.get_running_loop().create_task(self._tell_all(session_id))
-            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+        for target, key in self._targets:  # each by itself: one that is away must not keep the others waiting
+            about = session_id, target.name
+            self._again.add(about)
+            if about not in self._tasks:
+                telling = self._tell_all(session_id, target, key)
+                task = self._tasks[about] = asyncio.get_running_loop().create_task(telling)
+                task.add_done_callback(lambda _, about=about: self._tasks.pop(about, None))  # type: ignore[misc]
 
     async def settled(self) -> None:
         """Wait until all messages have been delivered, given up, or put off because the store failed."""
@@ -163,11 +167,11 @@ class Webhooks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _tell_all(self, session_id: str) -> None:
-        while session_id in self._again:
-            self._again.discard(session_id)
+    async def _tell_all(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
+        while (session_id, target.name) in self._again:
+            self._again.discard((session_id, target.name))
             try:
-                await asyncio.gather(*(self._tell(session_id, target, key) for target, key in self._targets))
+                await self._tell(session_id, target, key)
             except SessionError as error:  # deleted, or the store is unavailable: tried again after the next run
                 self._journal.webhook("put off", session=session_id, error=str(error))
 
