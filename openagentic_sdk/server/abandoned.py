@@ -18,6 +18,7 @@ from ..errors import (
 )
 from ..kernel.recorder import off_loop
 from ..runs.abandoned import MAX_DEATHS, AbandonedRequest, give_up
+from ..sessions.base import SessionPage
 from ..sessions.folds.standing import LEFT_STATES, ROW_STATES
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import is_abandoned
@@ -29,10 +30,16 @@ if TYPE_CHECKING:
 # that a process about to resume it itself is not overtaken.
 LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
+# After the older sessions have been examined, too, a page at each scan, they are examined again after this time.
+WALK_S = 600.0
 # How many requests are resumed at the same time, so that one whose run is slow to begin does not delay the others.
 TOGETHER = 8
 # The states that a session can leave without another event in its log: its process dies, or resumes it.
 _MAY_CHANGE = frozenset((ROW_STATES["running"], ROW_STATES["parked"])) | LEFT_STATES
+
+
+def _may_be_left(row: SessionSummary) -> bool:
+    return row.state in LEFT_STATES or row.state == ROW_STATES["parked"]
 
 
 class AbandonedRequests:
@@ -54,6 +61,8 @@ class AbandonedRequests:
         self._seen: dict[str, int] = {}  # abandoned sessions by id, with the last `seq` of each log
         self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
         self._at_rest: dict[str, int] = {}  # sessions that need no check while their logs end at these `seq`
+        self._walked: str | None = None  # the cursor of the page of older sessions that was examined last
+        self._walks_at = 0.0
 
     async def why_left(self, session_id: str) -> str | None:
         """Return the reason why this process cannot resume the session's abandoned request; None if it will try to, or if
@@ -107,10 +116,18 @@ class AbandonedRequests:
         self._is_looking = False
 
     async def _scan(self) -> None:
-        """Find abandoned requests among the newest sessions, and start runs for messages that no run has received."""
+        """Find abandoned requests among the newest sessions and, page by page, among all others.
+
+        Also start runs for messages that no run of the newest sessions has received.
+        """
         store = self._desk.store
         rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
-        may_be_left = {row.id for row in rows if row.state in {*LEFT_STATES, ROW_STATES["parked"]}}
+        may_be_left = {row.id for row in rows if _may_be_left(row)}
+        if (now := asyncio.get_running_loop().time()) >= self._walks_at:
+            read_page = partial(store.page_sessions, limit=SCAN_ROWS, after=self._walked, keep=_may_be_left)
+            page: SessionPage = await off_loop(True, read_page)
+            self._walked, self._walks_at = page.next, now if page.next is not None else now + WALK_S
+            may_be_left |= {row.id for row in page.rows}
         await self._look_at(may_be_left - self._refused.keys() - self._seen.keys())
         ids = [row.id for row in rows if row.state != "running" and row.state not in LEFT_STATES]
         for session_id in await self._desk.messages.sessions_of(ids):

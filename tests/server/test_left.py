@@ -13,6 +13,7 @@ from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.server import abandoned
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -125,6 +126,23 @@ class AbandonedRuns(unittest.IsolatedAsyncioTestCase):
                 cursor = streamed.messages()[3]["sequence_number"]
                 rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
                 self.assertEqual(rest.messages(), streamed.messages()[4:])
+
+    async def test_any_number_of_requests_is_continued(self) -> None:
+        self.addCleanup(setattr, abandoned, "SCAN_ROWS", abandoned.SCAN_ROWS)
+        abandoned.SCAN_ROWS = 2
+        store, gate = MemorySessionStore(), Gate()
+        self.addCleanup(gate.open.set)
+        one = self.server(store, options([HOLD, "Milk."] * 5, gate.tool()))
+        for _ in range(5):
+            await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
+        await asyncio.to_thread(gate.reached.wait, WAIT_S)
+        await one.desk.drain(0.0)
+        two = app(agents(tea=["Milk."]), store=store, auth=TOKEN)
+        two.desk.left.look_s = two.desk.left.scan_s = 0.02
+        two.desk.open()
+        self.addAsyncCleanup(two.desk.drain, 2.0)
+        for name in store.list_sessions():
+            await until_async(lambda name=name: store.read_summary(name).state == "idle", name, WAIT_S)
 
     async def test_polling_a_session_waits_no_longer_than_following_it(self) -> None:
         async def start(one: Application) -> Answer:
