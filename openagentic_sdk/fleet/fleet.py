@@ -96,6 +96,7 @@ class Fleet:
         traceparent: str | None = None,
         connection: Any = None,
         told: tuple[str, str] | None = None,
+        must_exist: bool = False,
     ) -> int:
         """Enqueue a run of this agent, durably; return its number.
 
@@ -106,12 +107,15 @@ class Fleet:
         fails. `wishes` are as in `Agents.options`; `workspace` is as in `read_wish`. If `connection` is given (the caller's
         own psycopg or sqlite3 connection to the store's database, or an async one of psycopg), the run is part of the
         caller's transaction and does not exist without its commit. `told` is the session of a workflow, and the event to
-        deliver to it when the run is over.
+        deliver to it when the run is over. With `must_exist`, the run fails if its session does not exist when it begins,
+        because it was deleted in the meantime.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
         for a request id that was already used for a different run or session, and `StorageError`.
         """
-        run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told)
+        run = self._checked_run(
+            agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told, must_exist
+        )
         if traceparent is not None and read_traceparent(traceparent) is None:
             raise OptionsError(f"traceparent {traceparent!r:.100} is invalid: give 00-TRACE-SPAN-FLAGS in hex")
         check_settings({"request_id": request_id}, {"request_id": or_none(_name)})
@@ -172,6 +176,7 @@ class Fleet:
         max_attempts: int,
         workspace: str | None,
         reply_to: tuple[str, str] | None = None,
+        must_exist: bool = False,
     ) -> NewRun:
         """A run that lacks only a session and a request id. Raises `AgentNotFoundError`, and `OptionsError`."""
         named_agent = self.agents[agent]
@@ -180,7 +185,7 @@ class Fleet:
         read_wish(named_agent, workspace)
         new = NewRun(
             agent=agent,
-            body=_body(prompt, wishes, reply_to),
+            body=_body(prompt, wishes, reply_to, must_exist=must_exist),
             tenant=tenant,
             queue=queue,
             priority=priority,
@@ -339,12 +344,12 @@ class Fleet:
         self.queue.tables.close()
 
 
-def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None) -> str:
+def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None, *, must_exist: bool) -> str:
     if prompt is not None:
         message = read_prompt(prompt, paths=False)
         if not message.text.strip() and not message.parts:
             raise OptionsError("the prompt is empty: describe the task")
-    text = _written_body(prompt, wishes, reply_to)
+    text = _written_body(prompt, wishes, reply_to, must_exist=must_exist)
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
             f"the prompt and its settings have {len(text)} bytes as JSON, and a fleet accepts at most {MAX_BODY_BYTES}: put "
@@ -353,9 +358,12 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, st
     return text
 
 
-def _written_body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None) -> str:
+def _written_body(
+    prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None, *, must_exist: bool = False
+) -> str:
     body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
-    return dumps_json(body if reply_to is None else {**body, "told": list(reply_to)})
+    told = {} if reply_to is None else {"told": list(reply_to)}
+    return dumps_json({**body, **told, **({"must_exist": True} if must_exist else {})})
 
 
 def _unretryable(run: FleetRun) -> str | None:

@@ -107,6 +107,11 @@ class FleetRun:
         return None if pair is None else (str(pair[0]), str(pair[1]))
 
     @property
+    def must_exist(self) -> bool:
+        """Whether the run fails if its session does not exist."""
+        return loads_json(self.body).get("must_exist") is True
+
+    @property
     def is_step(self) -> bool:
         """Whether a workflow enqueued the run as one of its steps; its session is then a child of the workflow's."""
         return self.listener is not None and self.request_id.startswith("step:")

@@ -51,8 +51,9 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     try:
         metadata = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
-        deleted = RunOutcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
-        return Standing(False, outcome=deleted if run.parked_seq else None)
+        when = "while the run was parked" if run.parked_seq else "before the run began"
+        deleted = RunOutcome("failed", "error", f"session {run.session!r} was deleted {when}")
+        return Standing(False, outcome=deleted if run.parked_seq or run.must_exist else None)
     if (metadata.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: session {run.session!r} does not exist for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)

@@ -118,6 +118,7 @@ class FleetDesk(Desk):
         """
         body = None if prompt is None else _as_prompt(prompt)
         enqueue = partial(self._fleet.enqueue, agent, body, session=session_id, tenant=tenant, wishes=wishes)
+        enqueue = partial(enqueue, must_exist=True)  # or a run would create again what was deleted
         try:
             run_id = await enqueue(request_id=request_id)
         except FleetError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from openagentic_sdk.errors import FleetError, RequestRefusedError, SessionNotFoundError
 from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.fleet import Worker
+from openagentic_sdk.parts.record.lifecycle import delete_session
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
@@ -187,6 +188,18 @@ class ServeTest(FleetTest):
 
         self.assertFalse(self.store.session_exists(asyncio.run(ask())))
         self.assertEqual((self.states(), self.payments()), (["cancelled"], {}))
+
+    def test_a_queued_prompt_fails_if_its_session_was_deleted_without_the_server(self) -> None:
+        async def ask() -> str:
+            session = (await self.desk.start(ANN, "payer", "pay a 0")).session_id
+            delete_session(self.store, session)
+            await self.work()
+            return session
+
+        self.assertFalse(self.store.session_exists(asyncio.run(ask())))
+        [run] = self.fleet.queue.rows()
+        self.assertEqual((run.state, "was deleted before the run began" in (run.error or "")), ("failed", True))
+        self.assertFalse(self.payments())
 
 
 if __name__ == "__main__":
