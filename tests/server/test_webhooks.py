@@ -13,7 +13,8 @@ from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, OptionsError
 from openagentic_sdk.events import Result, UserAnswer, UserQuestion
-from openagentic_sdk.parts.record.lifecycle import fork_session, rename_session
+from openagentic_sdk.parts.record.erase import erase
+from openagentic_sdk.parts.record.lifecycle import delete_session, fork_session, rename_session
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.server.operations.webhooks import Webhooks, WebhookTarget, poster, sign
@@ -102,6 +103,27 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         await webhooks.settled()
         told = [message["data"]["session_id"] for message in receiver.messages()]
         self.assertEqual(told, [session_id] * 3 + [fork_id])
+
+    async def test_a_repeated_message_contains_nothing_that_was_erased_or_deleted_meanwhile(self) -> None:
+        for change in (
+            lambda name: erase(self.store, name, texts=["secret tea"]),
+            lambda name: delete_session(self.store, name),
+        ):
+            session_id = await self.run_one(["It is secret tea."], "idle")
+            receiver = Receiver()
+
+            async def post(url: str, headers: Any, body: bytes) -> int:
+                await receiver.post(url, headers, body)  # noqa: B023
+                change(session_id) if len(receiver.got) == 1 else None  # noqa: B023
+                return 503 if len(receiver.got) == 1 else 200  # noqa: B023
+
+            webhooks = Webhooks(self.store, [TARGET], Journal(), post=post, delays_s=[0, 0])
+            webhooks.notice(session_id)
+            await webhooks.settled()
+            texts = [message["data"]["text"] for message in receiver.messages()]
+            self.assertEqual(texts[0], "It is secret tea.")
+            self.assertIn(texts[1:], (["[erased]"], []))
+            self.assertEqual(len(texts), 1 + self.store.session_exists(session_id))
 
     async def test_a_receiver_that_is_away_keeps_no_other_waiting(self) -> None:
         receiver, away = Receiver(), WebhookTarget("https://away.example/", SECRET)

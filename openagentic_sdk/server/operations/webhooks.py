@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ...errors import OptionsError, SessionError
+from ...errors import OptionsError, SessionError, SessionNotFoundError
 from ...events import Event, Result, UserQuestion
 from ...ground.frozen import frozen
 from ...ground.threads import run_in_thread
@@ -184,9 +184,7 @@ class Webhooks:
         for event in events:
             # A suspended request is resumed by another process: it has not ended.
             if isinstance(event, Result) and event.seq and is_end(event):
-                waits = event.stop_reason == "waiting"
-                questions = await off_loop(True, self._open_questions, session_id, event.seq) if waits else ()
-                await self._send(session_id, event, self._message(session_id, event, questions, metadata), target, key)
+                await self._send(session_id, event.seq, target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
                 await off_loop(True, self._store.update_metadata, session_id, marks)
 
@@ -197,10 +195,12 @@ class Webhooks:
             view.apply(event)
         return view.open_questions()
 
-    def _message(
-        self, session_id: str, result: Result, questions: Sequence[UserQuestion], metadata: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The message about the end of a run; if the run waits, with its questions."""
+    def _message(self, session_id: str, seq: int) -> dict[str, Any]:
+        """The message about the end of a run, event `seq`; if the run waits, with its questions. Raises `SessionError`."""
+        metadata = self._store.read_metadata(session_id)["metadata"]
+        result = next(iter(self._store.read_events(session_id, after_seq=seq - 1, limit=1)), None)
+        if not isinstance(result, Result):  # another session has the id of a deleted one
+            raise SessionNotFoundError(session_id)
         kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
         data: dict[str, Any] = {
             "session_id": session_id,
@@ -220,20 +220,22 @@ class Webhooks:
                     "preview": question.details.get("preview"),
                     "reason": question.details.get("reason"),
                 }
-                for question in map(self._lines.shown, questions)
+                for question in map(self._lines.shown, self._open_questions(session_id, seq))
                 if isinstance(question, UserQuestion)
             ]
         stamp = datetime.fromtimestamp(result.ts or 0, UTC).isoformat(timespec="milliseconds")
         return {"type": f"session.{kind}", "timestamp": stamp, "data": data}
 
-    async def _send(
-        self, session_id: str, result: Result, message: Mapping[str, Any], target: WebhookTarget, key: bytes
-    ) -> None:
-        """Send until the receiver accepts (2xx). Give up after the last attempt, or if the receiver is gone (410)."""
-        body = dumps_json(message).encode("ascii")
-        digest = hashlib.sha256(f"{session_id}.{result.seq}.{target.name}".encode()).hexdigest()[:32]
-        message_id, facts = f"msg_{digest}", {"session": session_id, "seq": result.seq, "target": target.name}
+    async def _send(self, session_id: str, seq: int, target: WebhookTarget, key: bytes) -> None:
+        """Send until the receiver accepts (2xx). Give up after the last attempt, or if the receiver is gone (410).
+
+        Raises `SessionNotFoundError` if the session is deleted meanwhile.
+        """
+        digest = hashlib.sha256(f"{session_id}.{seq}.{target.name}".encode()).hexdigest()[:32]
+        message_id, facts = f"msg_{digest}", {"session": session_id, "seq": seq, "target": target.name}
         for delay_s in (*self._delays_s, None):
+            # Read for each attempt, which may be days later: the text may have been erased.
+            body = dumps_json(await off_loop(True, self._message, session_id, seq)).encode("ascii")
             timestamp = int(self._now())
             headers = {
                 "Content-Type": "application/json",
