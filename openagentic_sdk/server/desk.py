@@ -311,6 +311,10 @@ class Desk(Shelf):
             await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name, "seq": seq})
             return True
 
+    async def cancel_request(self, who: Principal, session_id: str, request_id: str) -> None:
+        """End the run of a session's newest request permanently. Raises like `cancel`."""
+        await self.cancel(who, session_id)
+
     async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
         """Copy a session up to event `at_seq`, or whole if None; return the copy's id.
 

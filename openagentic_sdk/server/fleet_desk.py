@@ -58,6 +58,16 @@ class FleetDesk(Desk):
         await self._metadata(who, session_id)
         return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
 
+    async def cancel_request(self, who: Principal, session_id: str, request_id: str) -> None:
+        """End the run of one request, and no run that is in progress before it or queued after it."""
+        await self._metadata(who, session_id)
+        runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
+        its_runs = [run for run in runs if run.prompt_id == request_id]
+        for run in its_runs:
+            await self._fleet.cancel(run.id, cancelled_by=who.name)
+        if not its_runs:
+            await self.cancel(who, session_id)
+
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
         """Delete the session as in `Shelf.delete`, and end its queued runs: each would create the session again."""
         deleted = await super().delete(who, session_id, confirmed=confirmed)

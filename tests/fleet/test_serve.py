@@ -157,6 +157,19 @@ class ServeTest(FleetTest):
         asyncio.run(poll())
         self.assertEqual((self.states(), self.payments()), (["cancelled", "ended"], {"a": 1}))
 
+    def test_a_cancelled_response_takes_no_other_of_its_session_with_it(self) -> None:
+        async def poll() -> None:
+            served = app(agents(), store=self.store, auth=TOKEN, in_fleet=True)
+            body = {"model": "payer", "input": "pay a 0", "background": True}
+            first = (await http(served, "POST", "/v1/responses", body)).json["id"]
+            body |= {"input": "pay b 0", "previous_response_id": first}
+            second = (await http(served, "POST", "/v1/responses", body)).json["id"]
+            await http(served, "POST", f"/v1/responses/{second}/cancel", {})
+            await self.work()
+
+        asyncio.run(poll())
+        self.assertEqual((self.states(), self.payments()), (["ended", "cancelled"], {"a": 1}))
+
     def test_a_request_id_of_another_session_is_refused(self) -> None:
         async def ask() -> None:
             enqueue = partial(self.fleet.enqueue, "payer", "pay a 0", request_id="order-17")
