@@ -359,6 +359,10 @@ class Desk(Shelf):
 
     # --- read ----------------------------------------------------------------------------------------------------------
 
+    async def has_queued(self, session_id: str) -> bool:
+        """Whether an accepted run of the session is about to begin without anything in the log."""
+        return False
+
     async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
         """An accepted request that is not in the log; None here, because a desk accepts a prompt by storing it."""
         return None

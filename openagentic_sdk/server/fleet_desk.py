@@ -20,6 +20,8 @@ from ..prompts import OnePrompt
 from ..runs.abandoned import WISHES_KEY
 from ..sessions.core import TENANT_KEY
 from ..sessions.folds.standing import Request, RequestState
+from ..sessions.folds.summary import SessionSummary
+from ..sessions.resume import load_view
 from .desk import Desk, Started, is_request_known, other_body, request_id_of
 from .guard import Principal
 from .messages import read_message
@@ -152,6 +154,28 @@ class FleetDesk(Desk):
             return earlier
         last_seq = (await off_loop(True, self.store.read_summary, session_id)).events
         return Started(session_id, request_id, last_seq, is_new=False)
+
+    async def row(self, who: Principal, session_id: str) -> SessionSummary:
+        """As in `Desk`; a session whose next run is queued counts as running."""
+        row = await super().row(who, session_id)
+        is_at_rest = row.state not in ("running", "waiting")
+        return replace(row, state="running") if is_at_rest and await self.has_queued(session_id) else row
+
+    async def has_queued(self, session_id: str) -> bool:
+        """Whether a worker is about to begin or to continue a run of the session."""
+        runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
+        # What was queued before a run parked waits behind it.
+        parked_at = max((run.run_at for run in runs if run.state == "waiting"), default=0.0)
+        runs = [run for run in runs if run.state != "waiting" and run.created_at >= parked_at]
+        if any(run.state == "queued" for run in runs):
+            now = await off_loop(True, self._fleet.queue.now)
+            if any(run.state == "queued" and (not run.is_parked or run.run_at <= now) for run in runs):
+                return True
+        claimed_ids = {run.prompt_id for run in runs if run.state == "running" and run.prompt is not None}
+        # A run that has begun is in the log, and its row says `running` until a little after its end.
+        return bool(
+            claimed_ids and claimed_ids - (await off_loop(True, load_view, self.store, session_id))[0].requests.keys()
+        )
 
     async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
         """A request in the queue that is not in the log: it waits, was cancelled, or has failed (`dead`)."""

@@ -85,7 +85,7 @@ async def send_events(
     is_over = row.state != "running" and (
         row.state not in LEFT_STATES or await desk.left.why_left(session_id) is not None
     )
-    if one_run and after_seq == row.events and is_over:
+    if one_run and after_seq == row.events and is_over and not await desk.has_queued(session_id):
         # Nothing will follow: without this status, an EventSource would reconnect forever.
         return await call.reply(204)
     if after_seq > row.events:
@@ -114,7 +114,8 @@ async def send_events(
                 await stream.send(b":\n\n")
             for event in batch:
                 ended = has_ended(ended, event)
-            is_over = is_over or (one_run and ended and follower.is_level)
+            if one_run and ended and follower.is_level:
+                is_over = is_over or not await desk.has_queued(session_id)
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:

@@ -16,13 +16,15 @@ from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.operations.webhooks import WATCH_S, WebhookTarget
-from tests.server.support import TOKEN
+from tests.server.support import TOKEN, WAIT_S
 from tests.server.support import ask as http
 from tests.size import full_size
+from tests.waiting import until_async
 
 from .payments import agents
 from .places import FleetTest
 
+SSE = {"Accept": "text/event-stream"}
 ANN, BOB = Principal("a", name="ann"), Principal("b", name="bob")
 
 
@@ -169,6 +171,28 @@ class ServeTest(FleetTest):
 
         asyncio.run(poll())
         self.assertEqual((self.states(), self.payments()), (["ended", "cancelled"], {"a": 1}))
+
+    @full_size
+    def test_a_client_follows_a_run_that_is_still_queued_to_its_end(self) -> None:
+        async def follow() -> None:
+            served = app(agents(), store=self.store, auth=TOKEN, in_fleet=True)
+            made = (await http(served, "POST", "/v1/sessions", {"agent": "payer", "prompt": "pay a 0"})).json
+            place = f"/v1/sessions/{made['session_id']}"
+            for _ in range(2):
+                cursors = {0, made["after_seq"]}
+                self.assertEqual((await http(served, "GET", place)).json["state"], "running")
+                urls = [f"{place}/events?until=result&after={cursor}" for cursor in cursors]
+                streams = [asyncio.create_task(http(served, "GET", url, headers=SSE)) for url in urls]
+                await until_async(lambda: len(served.desk.followers) == len(cursors), "followed", WAIT_S)  # noqa: B023
+                await self.work()
+                last_seq = self.store.last_seq(made["session_id"])
+                for stream in streams:
+                    last = (await stream).messages()[-1]
+                    self.assertEqual((last["type"], last["seq"]), ("result", last_seq))
+                self.assertEqual((await http(served, "GET", place)).json["state"], "idle")
+                made |= (await http(served, "POST", f"{place}/runs", {"prompt": "pay b 0"})).json
+
+        asyncio.run(follow())
 
     def test_a_request_id_of_another_session_is_refused(self) -> None:
         async def ask() -> None:
