@@ -85,6 +85,10 @@ class InputRequired(Exception):
         self.requests = requests
 
 
+# The session of a call, the `seq` before its events, whether a run is in progress, and the id of a request that is queued.
+_Begun = tuple[str, int, bool, str | None]
+
+
 @frozen
 class _RunStanding:
     """The state of a run: `running`, `waiting` for a person, `done` or `failed`, and its final text.
@@ -225,8 +229,8 @@ class RunTools:
         beginning = asyncio.create_task(self._begin(name, arguments, caller))
         try:
             # Shielded, because the run that a cancelled call began must still be found in order to be ended.
-            session_id, after_seq, goes_on = await asyncio.shield(beginning)
-            return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
+            session_id, after_seq, goes_on, queued = await asyncio.shield(beginning)
+            return await self._until(caller, session_id, after_seq, until, goes_on=goes_on, queued=queued)
         except asyncio.CancelledError:
             if caller.can_cancel and not self._desk.is_draining:
                 self._desk.keep(self._end_with_call(caller.who, beginning))
@@ -234,23 +238,24 @@ class RunTools:
                 beginning.cancel()
             raise
 
-    async def _begin(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, int, bool]:
-        """Begin the work of a call; return its session, the `seq` before its events, and whether a run is in progress."""
+    async def _begin(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> _Begun:
+        """Begin the work of a call."""
         session_id: Any = arguments.get("session_id")
         if caller.inputs:
-            return await self._take_inputs(caller)
+            return (*(await self._take_inputs(caller)), None)
         if name == "run_agent":
             agent, prompt = arguments.get("agent"), arguments["prompt"]
             started = await self._desk.start(caller.who, agent, prompt, session_id=session_id)
-            return started.session_id, started.after_seq, True
+            queued = await self._desk.find_queued(started.session_id, started.request_id.__eq__)
+            return started.session_id, started.after_seq, True, None if queued is None else queued.id
         question = await self._find_question(caller.who, session_id, arguments["question_id"])
         if not question.is_for_models:
             raise ToolInputError("only a person may answer this, not a model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
         await self._desk.answer_all(caller.who, session_id, {question.id: question.meant(arguments["answer"])})
-        return session_id, after_seq, True
+        return session_id, after_seq, True, None
 
-    async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
+    async def _end_with_call(self, who: Principal, beginning: asyncio.Task[_Begun]) -> None:
         """End the run of a cancelled call, if its agent's `ends_with_call` is set."""
         with suppress(OpenAgentSdkError, RpcError):  # it never started or has ended: nobody waits for the result
             session_id = (await beginning)[0]
@@ -307,7 +312,14 @@ class RunTools:
     # --- a run, from a prompt to its end or to a question --------------------------------------------------------------
 
     async def _until(
-        self, caller: Caller, session_id: str, after_seq: int, until: float, *, goes_on: bool = True
+        self,
+        caller: Caller,
+        session_id: str,
+        after_seq: int,
+        until: float,
+        *,
+        goes_on: bool = True,
+        queued: str | None = None,
     ) -> dict[str, Any]:
         """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over.
 
@@ -316,7 +328,7 @@ class RunTools:
         """
         while True:
             state = (
-                await self._follow(caller, session_id, after_seq, until)
+                await self._follow(caller, session_id, after_seq, until, queued)
                 if goes_on
                 else _RunStanding("waiting", after_seq)
             )
@@ -332,17 +344,26 @@ class RunTools:
                     answer = _read_answer(await caller.ask(_ELICIT, request), question)
             if answer is None:
                 return _run_result(session_id, state, question, self._desk.store)
-            after_seq = (await self._desk.row(caller.who, session_id)).events
+            after_seq, queued = (await self._desk.row(caller.who, session_id)).events, None
             await self._desk.answer_all(caller.who, session_id, {question.id: answer})
 
-    async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
-        """Follow a session until its run ends, parks or cannot be resumed, or the wait is over; return the run's state."""
+    async def _follow(
+        self, caller: Caller, session_id: str, after_seq: int, until: float, queued: str | None
+    ) -> _RunStanding:
+        """Follow a session until its run ends, parks or cannot be resumed, or the wait is over; return the run's state.
+
+        The events before the prompt of a `queued` request are those of others that were queued before it.
+        """
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
             while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
                 batch = await follower.batch(left_s)
                 if not batch and (refusal := self._desk.left.refusal(session_id)) is not None:
                     return _RunStanding("failed", follower.after_seq, refusal)
                 for event in batch:
+                    if isinstance(event, UserMessage | Result) and event.request_id == queued:
+                        queued = None
+                    if queued is not None:
+                        continue
                     if caller.tell is not None and (line := _line_of(event)):
                         await caller.tell(line)
                     if isinstance(event, Result) and is_end(event) and event.parent_tool_use_id is None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
-from ..events import Event, Result, UserAnswer
+from ..events import Event, Result, SystemInit, UserAnswer, UserMessage
 from ..ground.jsonrpc import Json
 from ..kernel.recorder import off_loop
 from ..serialization import dumps_json
@@ -58,6 +58,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
             elif run.prompt is not None:
                 started = await desk.start(who, agent, run.prompt, name=run.thread_id, request_id=request_id)
                 session_id = started.session_id
+                request = request or await desk.find_queued(session_id, request_id.__eq__)
             else:
                 await desk.left.why_left(session_id)
     except OptionsError as error:
@@ -184,6 +185,9 @@ async def _tell(
     For a `request` accepted before, all its known events are sent, including those after a pause.
     """
     desk = office.desk
+    # The events before the prompt of a queued request are those of others that were queued before it.
+    waits_for = request.id if request is not None and not request.said_seq else None
+    begun: Event | None = None
     async with desk.follow_known(session_id, after_seq=after_seq) as follower:
         if stream is not None:
             stream.when_gone(follower.wake)
@@ -195,6 +199,12 @@ async def _tell(
             except OpenAgentSdkError as error:  # the session was deleted, or the store is unavailable
                 return await send(fold.fail(str(error)))
             for event in batch:
+                if waits_for is not None:
+                    begun = event if isinstance(event, SystemInit) else begun
+                    if not (isinstance(event, UserMessage | Result) and event.request_id == waits_for):
+                        continue
+                    waits_for = None
+                    await send([] if begun is None else fold.take(office.lines.shown(begun)))
                 if request is not None and not request.is_newest and (event.seq or 0) > request.last_seq:
                     return await send(fold.stop("over"))
                 if request is None or not _is_past(event, request):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import unittest
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from openagentic_sdk import OpenAgenticOptions
+from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.errors import FleetError, RequestRefusedError, SessionNotFoundError
 from openagentic_sdk.events import Result, UserMessage
-from openagentic_sdk.fleet import Worker
+from openagentic_sdk.fleet import Fleet, Worker
 from openagentic_sdk.parts.record.lifecycle import delete_session
+from openagentic_sdk.providers.base import Message, ModelOutput, ToolSpec
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
@@ -26,6 +30,18 @@ from .places import FleetTest
 
 SSE = {"Accept": "text/event-stream"}
 ANN, BOB = Principal("a", name="ann"), Principal("b", name="bob")
+
+
+class Echo:
+    """A model that repeats the newest prompt."""
+
+    name = "echo"
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        said = [message["content"] for message in messages if message["role"] == "user"]
+        return ModelOutput(f"You said {said[-1]}.", [])
 
 
 class ServeTest(FleetTest):
@@ -193,6 +209,41 @@ class ServeTest(FleetTest):
                 made |= (await http(served, "POST", f"{place}/runs", {"prompt": "pay b 0"})).json
 
         asyncio.run(follow())
+
+    @full_size
+    def test_every_protocol_returns_the_answer_to_its_own_request_behind_another_one(self) -> None:
+        async def ask() -> None:
+            registry = Agents({"echo": NamedAgent(lambda: OpenAgenticOptions(provider=Echo(), model="m"))})
+            served, fleet = app(registry, store=self.store, auth=TOKEN, in_fleet=True), Fleet(self.store, registry)
+            self.addCleanup(fleet.close)
+
+            def message(text: str, thread: str) -> Any:
+                said = [{"id": text, "role": "user", "content": text}]
+                return http(served, "POST", "/v1/ag-ui/echo", {"threadId": thread, "runId": text, "messages": said})
+
+            def respond(text: str, **more: Any) -> Any:
+                return http(served, "POST", "/v1/responses", {"model": "echo", "input": text, **more})
+
+            def call(text: str, session: str) -> Any:
+                given = {"name": "run_agent", "arguments": {"agent": "echo", "prompt": text, "session_id": session}}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
+                return http(served, "POST", "/mcp", body, headers={"Accept": "application/json, text/event-stream"})
+
+            first = (await respond("first", background=True)).json["id"]
+            made = (await http(served, "POST", "/v1/sessions", {"prompt": "first"})).json["session_id"]
+            before = asyncio.create_task(message("first", "t"))
+            await until_async(lambda: len(self.states()) == 3, "queued", WAIT_S)
+            later = [respond("second", previous_response_id=first), call("second", made), message("second", "t")]
+            tasks = [asyncio.create_task(each) for each in later]
+            await until_async(lambda: len(self.states()) == 6, "queued", WAIT_S)
+            await until_async(lambda: len(served.desk.followers) == 4, "followed", WAIT_S)
+            await Worker(fleet).work(until_idle=True)
+            self.assertIn(b"You said first", (await before).body)
+            for task in tasks:
+                self.assertIn(b"You said second", (await task).body)
+                self.assertNotIn(b"You said first", (await task).body)
+
+        asyncio.run(ask())
 
     def test_a_request_id_of_another_session_is_refused(self) -> None:
         async def ask() -> None:
