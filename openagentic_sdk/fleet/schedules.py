@@ -7,7 +7,9 @@ worker does nothing, and times missed while no worker was running are made up fo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +25,8 @@ from .queue import NewRun, Queue
 # The delay before any worker retries a schedule that this host cannot parse.
 BROKEN_S = 600.0
 MAX_FIRED = 100
+# How often a worker compares the next times with its clock, which may have been set back.
+CHECK_S = 60.0
 _COLUMNS = (
     "name, cron, zone, agent, body, tenant, queue, priority, workspace, max_attempts, is_paused, next_at, fired_at, fired, "
     "error"
@@ -42,6 +46,7 @@ _MOVE = """
 _BREAK = (
     "UPDATE openagentic_schedules SET next_at = {wall} + %s, error = %s WHERE name = %s AND next_at = %s RETURNING name"
 )
+_SET_BACK = "UPDATE openagentic_schedules SET next_at = %s WHERE name = %s AND next_at = %s RETURNING name"
 _PAUSE = "UPDATE openagentic_schedules SET is_paused = %s, next_at = %s WHERE name = %s RETURNING name"
 
 
@@ -72,6 +77,7 @@ class Schedules:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._tables = queue.tables
+        self._checks_at = 0.0
 
     def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
         """Create a schedule that enqueues runs like this one from now on; return it.
@@ -123,8 +129,23 @@ class Schedules:
 
     def fire_due(self) -> int:
         """Enqueue a run for each due schedule, up to `MAX_FIRED`; return how many. Every worker calls this continually."""
+        if time.monotonic() >= self._checks_at:
+            self._checks_at = time.monotonic() + CHECK_S
+            self._bring_back()
         due = _DUE.format(columns=_COLUMNS, wall=self._tables.wall)
         return sum(self._fire(_schedule(row)) for row in self._tables.read(due, (MAX_FIRED,)))
+
+    def _bring_back(self) -> None:
+        """Correct the next times that were computed while the clock was ahead: it has been set back since."""
+        now = self._now()
+        for schedule in self.rows():
+            if schedule.is_paused or schedule.next_at <= now:
+                continue
+            with suppress(OptionsError):  # unreadable on this host
+                next_at = next_fire(parse_cron(schedule.cron), now, read_zone(schedule.zone))
+                if next_at < schedule.next_at:
+                    values = (next_at, schedule.name, schedule.next_at)
+                    self._tables.change(lambda execute, values=values: execute(_SET_BACK, values))  # type: ignore[misc]
 
     def _fire(self, schedule: Schedule) -> bool:
         at = schedule.next_at

@@ -433,6 +433,16 @@ class Scheduling(RulesTest):
         self.assertEqual(fleet.schedules.fire_due(), 0)
         self.assertGreater(fleet.schedules.find("nightly").next_at, 1_780_000_060.0)
 
+    def test_a_next_time_from_a_clock_that_was_ahead_is_corrected(self) -> None:
+        fleet = self.host()
+        made = self.make(fleet)
+        self.set_back(fleet, 4e9)
+        self.assertEqual(fleet.schedules.fire_due(), 0)
+        self.assertEqual(fleet.schedules.find("nightly").next_at, made.next_at)
+        self.set_back(fleet, 4e9)
+        fleet.schedules.fire_due()  # not compared again at once
+        self.assertEqual(fleet.schedules.find("nightly").next_at, 4e9)
+
     def test_a_pause_is_not_made_up_for(self) -> None:
         fleet = self.host()
         made = self.make(fleet)
