@@ -50,7 +50,7 @@ from .parts.workflows.body import Branch, First, Together
 from .parts.workflows.callables import by_name, name_of_callable, result_hint, signature_of
 from .parts.workflows.elsewhere import Placement, run_elsewhere
 from .parts.workflows.fold import StepsFold
-from .parts.workflows.inbox import CANCEL, MAX_NAME_CHARS, Park, deliver, has_arrived
+from .parts.workflows.inbox import CANCEL, MAX_NAME_CHARS, Park, check_sent_name, deliver, has_arrived
 from .parts.workflows.log import read_prompt
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
 from .parts.workflows.steps import Retries, Step, StepPlan, Work
@@ -596,7 +596,7 @@ class Workflow(Generic[P, R]):
 
         If no process runs the workflow, resume it for that; a fleet does so by itself. Raises the errors of `deliver`.
         """
-        await self.deliver(session, CANCEL, reason, event_id=CANCEL, options=options)
+        await self._deliver(session, CANCEL, reason, event_id=CANCEL, options=options)
 
     async def deliver(
         self,
@@ -609,8 +609,14 @@ class Workflow(Generic[P, R]):
     ) -> bool:
         """Store an event for `flow.wait_for(event)`; return False if one with this `event_id` was delivered before.
 
-        The details and errors are those of `parts.workflows.inbox.deliver`.
+        The details and errors are those of `parts.workflows.inbox.deliver`; also raises `WorkflowError` for a reserved name.
         """
+        check_sent_name(event)
+        return await self._deliver(session, event, payload, event_id=event_id, options=options)
+
+    async def _deliver(
+        self, session: str, event: str, payload: Any, *, event_id: str | None, options: OpenAgenticOptions | None
+    ) -> bool:
         agent, key_file = self._agent(options)
         redact = agent.redact or str
         send = partial(

@@ -177,6 +177,16 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])
         self.assertEqual(RUNS, ["tea", "sent", "sent", "tea", "sent"])
 
+    async def test_an_event_with_a_name_of_the_workflows_own_is_refused(self) -> None:
+        await order.run("tea", options=self.options, session="s")
+        for name in (inbox.CANCEL, "end of step 2"):
+            with self.assertRaisesRegex(WorkflowError, "is reserved"):
+                await order.deliver("s", name, {"stop_reason": "end"}, options=self.options)
+        self.assertFalse(self.store.session_exists(inbox.inbox_of("s")))
+        await order.cancel("s", options=self.options)
+        with self.assertRaisesRegex(RunFailedError, "was cancelled"):
+            await order.resume("s", options=self.options)
+
     async def test_a_fork_waits_for_events_of_its_own(self) -> None:
         await self.ordered()
         fork = fork_session(self.store, "s", at_seq=self.seq("part.state"))

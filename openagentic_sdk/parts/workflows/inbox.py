@@ -50,7 +50,7 @@ from ...sessions.folds.view import SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from ..masking import environment_redactor, mask_value
-from .fold import CANCELLED, StepsFold, is_final
+from .fold import CANCELLED, END_OF_STEP, StepsFold, is_final
 
 # The part state that a parked workflow leaves in its log, and the notice of an event that arrives while it is parked.
 PARKED = "workflow"
@@ -136,6 +136,15 @@ def deliver(
                 store.append_event(above, notice)
     # If the caller gave no id and nothing was stored, the first attempt had stored it, and only its response was lost.
     return bool(stored_events) or event_id is None
+
+
+def check_sent_name(name: str) -> None:
+    """Raise `WorkflowError` for the name of an event that no sender outside may choose: one of the workflow's own."""
+    if name == CANCEL or name.startswith(END_OF_STEP):
+        raise WorkflowError(
+            f"the name {name!r:.100} is reserved: `workflow cancel` cancels, and the end of a step's run announces itself; "
+            "send an event with another name"
+        )
 
 
 def _has_ended(store: SessionStore, session_id: str) -> bool:
