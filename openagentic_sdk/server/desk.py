@@ -291,10 +291,11 @@ class Desk(Shelf):
         sender = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
         await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **sender})
 
-    async def cancel(self, who: Principal, session_id: str) -> bool:
+    async def cancel(self, who: Principal, session_id: str, *, request_id: str | None = None) -> bool:
         """End the run of a session permanently, wherever it is running or parked; return False if the session has no run.
 
-        A run in another process gets a message. Raises `RequestRefusedError` 409 if the store has no inbox for it.
+        Where several runs may be queued, `request_id` selects the one to end. A run in another process gets a message.
+        Raises `RequestRefusedError` 409 if the store has no inbox for it.
         """
         metadata = await self._metadata(who, session_id)
         run = self._runs.get(session_id)
@@ -310,10 +311,6 @@ class Desk(Shelf):
             seq = (await off_loop(True, self.store.read_summary, session_id)).events
             await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name, "seq": seq})
             return True
-
-    async def cancel_request(self, who: Principal, session_id: str, request_id: str) -> None:
-        """End the run of a session's newest request permanently. Raises like `cancel`."""
-        await self.cancel(who, session_id)
 
     async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
         """Copy a session up to event `at_seq`, or whole if None; return the copy's id.
@@ -358,14 +355,6 @@ class Desk(Shelf):
         return event
 
     # --- read ----------------------------------------------------------------------------------------------------------
-
-    async def has_queued(self, session_id: str) -> bool:
-        """Whether an accepted run of the session is about to begin without anything in the log."""
-        return False
-
-    async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
-        """An accepted request that is not in the log; None here, because a desk accepts a prompt by storing it."""
-        return None
 
     async def agent_of(self, who: Principal, session_id: str) -> str:
         """The last agent of a session, or the default one."""

@@ -55,20 +55,15 @@ class FleetDesk(Desk):
         wishes, tenant = metadata.get(WISHES_KEY), metadata.get(TENANT_KEY, "")
         await self._enqueue(agent, message, session_id, request_id, tenant, wishes)
 
-    async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End all runs of a session permanently, wherever they are; return False if the session has none."""
-        await self._metadata(who, session_id)
-        return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
+    async def cancel(self, who: Principal, session_id: str, *, request_id: str | None = None) -> bool:
+        """End all runs of a session permanently, wherever they are, or the one with this request id if it is open.
 
-    async def cancel_request(self, who: Principal, session_id: str, request_id: str) -> None:
-        """End the run of one request, and no run that is in progress before it or queued after it."""
+        Return False if there are none.
+        """
         await self._metadata(who, session_id)
-        runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
-        its_runs = [run for run in runs if run.prompt_id == request_id]
-        for run in its_runs:
-            await self._fleet.cancel(run.id, cancelled_by=who.name)
-        if not its_runs:
-            await self.cancel(who, session_id)
+        if request_id is not None and await self._cancel_runs(session_id, who.name, request_id):
+            return True
+        return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
 
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
         """Delete the session as in `Shelf.delete`, and end its queued runs: each would create the session again."""
@@ -77,10 +72,18 @@ class FleetDesk(Desk):
             await self._cancel_runs(name, who.name)
         return deleted
 
-    async def _cancel_runs(self, session_id: str, cancelled_by: str) -> bool:
-        """End all open runs of a session, the newest first, so that none begins meanwhile; return whether any was open."""
+    async def _cancel_runs(self, session_id: str, cancelled_by: str, request_id: str | None = None) -> bool:
+        """End all open runs of a session, or those with a request id; return whether any was open.
+
+        The newest is ended first, so that none begins meanwhile.
+        """
         runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
-        return any([await self._fleet.cancel(run.id, cancelled_by=cancelled_by) for run in runs])
+        ended = [
+            await self._fleet.cancel(run.id, cancelled_by=cancelled_by)
+            for run in runs
+            if request_id in (None, run.prompt_id)
+        ]
+        return any(ended)
 
     async def begin_run(
         self,

@@ -121,7 +121,7 @@ async def cancel_response(call: HttpCall, office: Office) -> None:
     session_id, request, model, echo = await _find_response(call, office)
     # A later request of the session has nothing to do with this response, and must not be cancelled with it.
     if request.is_newest:
-        await office.desk.cancel_request(call.principal, session_id, request.id)
+        await office.desk.cancel(call.principal, session_id, request_id=request.id)
     request = await _request(office, session_id, request.id.__eq__) or request
     fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
     await _answer(call, office, session_id, request, fold, streams=False, waits=False)

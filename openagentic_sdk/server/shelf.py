@@ -13,6 +13,7 @@ from ..kernel.recorder import off_loop
 from ..parts.record.lifecycle import delete_session, rename_session, tag_session
 from ..sessions.base import SessionPage, SessionStore
 from ..sessions.folds.search import SearchHit
+from ..sessions.folds.standing import Request
 from ..sessions.folds.summary import SessionSummary
 from .guard import Principal
 
@@ -38,6 +39,14 @@ class Shelf(ABC):
     @abstractmethod
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work once no run locks the session; return its result. Raises `SessionLockedError` during a run."""
+
+    async def has_queued(self, session_id: str) -> bool:
+        """Whether an accepted run of the session is about to begin without anything in the log."""
+        return False
+
+    async def find_queued(self, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
+        """An accepted request that is not in the log; None here, because a prompt is accepted by storing it."""
+        return None
 
     async def page(
         self, who: Principal, keep: Callable[[SessionSummary], bool], *, limit: int, after: str | None = None
