@@ -11,12 +11,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.errors import SessionHeldError
+from openagentic_sdk.errors import SessionExistsError, SessionHeldError
 from openagentic_sdk.events import RecordErased, RecordKept, RecordPurged, UserMessage
-from openagentic_sdk.parts.record.archive import archive_session
+from openagentic_sdk.parts.record.archive import archive_session, restore_session
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import TOMBSTONES, hold_session, purge_session, purge_sessions, retain_session
-from openagentic_sdk.parts.record.lifecycle import delete_session, fork_session
+from openagentic_sdk.parts.record.lifecycle import delete_session, export_session, fork_session
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.seal import KEY_FILE_NAME
@@ -72,6 +72,24 @@ class Keeping(RecordCase):
         hold_session(store, "s", release=True)
         self.assertTrue(erase(store, "grandchild", texts=["a secret of the case"]).sessions)
         self.assertEqual(delete_session(store, "child"), ["grandchild", "child"])
+
+    def test_of_a_held_family_all_is_copied_or_nothing(self) -> None:
+        source, path = MemorySessionStore(), self.folder / "family.zip"
+        self.filled(source)
+        source.create_session(session_id="child", metadata={"parent_session_id": "s", "parent_tool_use_id": "c"})
+        hold_session(source, "s")
+        retain_session(source, "s", time.time() + 86_400)
+        archive_session(source, "s", path)
+        ways = (lambda store: restore_session(store, path), lambda store: export_session(source, store, "s"))
+        for way in ways:
+            target = MemorySessionStore()
+            target.create_session(session_id="child")
+            with self.assertRaises(SessionExistsError):
+                way(target)
+            self.assertEqual(target.list_sessions(), ["child"])
+            delete_session(target, "child")
+            self.assertEqual(sorted(way(target)), ["child", "s"])
+            self.assertTrue(target.read_summary("s").held)
 
     def test_a_held_session_whose_log_is_damaged_is_not_deleted_either(self) -> None:
         store = FileSessionStore(self.folder / "files")

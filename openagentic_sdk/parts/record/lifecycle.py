@@ -18,6 +18,7 @@ from ...errors import (
     OptionsError,
     SessionError,
     SessionExistsError,
+    SessionHeldError,
     SessionLockedError,
     SessionNotFoundError,
 )
@@ -27,6 +28,7 @@ from ...events import (
     Outcome,
     RecordErased,
     RecordErasing,
+    RecordKept,
     SessionCompacted,
     SessionForked,
     SessionMeta,
@@ -469,7 +471,7 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
 def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
     """Copy one session, and again if something was erased from it meanwhile."""
     while not _is_copied_to(source, target, name):
-        target.delete_session(name)
+        _delete_copy(target, name)
 
 
 def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool:
@@ -503,8 +505,17 @@ def all_or_none(store: SessionStore) -> Iterator[list[str]]:
         for name in reversed(ids):
             # Report the error that caused the rollback, not one of the rollback's own.
             with suppress(SessionError):
-                store.delete_session(name)
+                _delete_copy(store, name)
         raise
+
+
+def _delete_copy(store: SessionStore, name: str) -> None:
+    """Delete a session that was just copied, although its original must be kept."""
+    try:
+        store.delete_session(name)
+    except SessionHeldError:
+        store.append_event(name, RecordKept(held=False, until=0.0, reason="an incomplete copy"))
+        store.delete_session(name)
 
 
 # --- folds -----------------------------------------------------------------------------------------------------------
