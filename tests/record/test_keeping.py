@@ -11,12 +11,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.errors import SessionExistsError, SessionHeldError
+from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionHeldError
 from openagentic_sdk.events import RecordErased, RecordKept, RecordPurged, UserMessage
 from openagentic_sdk.parts.record.archive import archive_session, restore_session
 from openagentic_sdk.parts.record.erase import erase
-from openagentic_sdk.parts.record.keep import TOMBSTONES, hold_session, purge_session, purge_sessions, retain_session
-from openagentic_sdk.parts.record.lifecycle import delete_session, export_session, fork_session
+from openagentic_sdk.parts.record.keep import hold_session, purge_session, purge_sessions, retain_session
+from openagentic_sdk.parts.record.lifecycle import TOMBSTONES, delete_session, export_session, fork_session
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.seal import KEY_FILE_NAME
@@ -158,6 +158,16 @@ class Keeping(RecordCase):
             purge_session(store, "daily")
         tombstones = store.read_events(TOMBSTONES)
         self.assertEqual([stone.events for stone in tombstones if isinstance(stone, RecordPurged)], [1, 2])
+
+    def test_the_tombstones_cannot_be_deleted(self) -> None:
+        store = MemorySessionStore()
+        store.create_session(session_id=TOMBSTONES)
+        delete_session(store, TOMBSTONES)  # it has no more than the name
+        self.filled(store)
+        purge_session(store, "s")
+        for way in (delete_session, purge_session):
+            with self.assertRaisesRegex(OptionsError, "the tombstones record what was purged"):
+                way(store, TOMBSTONES)
 
     def test_a_purge_leaves_no_page_of_what_was(self) -> None:
         store = SqliteSessionStore(self.folder / "sessions.db")

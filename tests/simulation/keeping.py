@@ -10,8 +10,8 @@ from typing import Any
 from openagentic_sdk.errors import SessionHeldError, StorageError
 from openagentic_sdk.events import RecordPurged, UserMessage
 from openagentic_sdk.parts.record.erase import erase, finish_each, has_unfinished_erasure, unfinished_erasures
-from openagentic_sdk.parts.record.keep import TOMBSTONES, hold_session, purge_session, purge_sessions, retain_session
-from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.parts.record.keep import hold_session, purge_session, purge_sessions, retain_session
+from openagentic_sdk.parts.record.lifecycle import TOMBSTONES, fork_session
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.crash import Killed

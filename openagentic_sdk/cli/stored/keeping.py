@@ -22,7 +22,8 @@ from ...ground.system import reason_of, user_name
 from ...ground.text import on_one_line
 from ...ground.words import plural
 from ...parts.record.erase import erase, finish_each, has_unfinished_erasure, unfinished_erasures
-from ...parts.record.keep import TOMBSTONES, hold_session, purge_sessions, retain_session
+from ...parts.record.keep import hold_session, purge_sessions, retain_session
+from ...parts.record.lifecycle import TOMBSTONES
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag, add_yes_flag
 from ..exits import FAILED, INTERRUPTED, OK

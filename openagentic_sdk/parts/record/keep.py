@@ -15,11 +15,10 @@ from ...ground.frozen import frozen
 from ...sessions.base import SessionStore
 from ...sessions.folds.search import Progress
 from ...sessions.folds.summary import SessionSummary
-from .lifecycle import descendants, kept_with, reachable
+from .lifecycle import TOMBSTONES, descendants, kept_with, reachable
 from .sign import statement_of
 from .verify import receipt_of
 
-TOMBSTONES = "tombstones"
 # A key in that session's metadata: whether sessions were deleted whose remains the store may still have.
 _UNSCRUBBED = "unscrubbed"
 

@@ -29,6 +29,7 @@ from ...events import (
     RecordErased,
     RecordErasing,
     RecordKept,
+    RecordPurged,
     SessionCompacted,
     SessionForked,
     SessionMeta,
@@ -62,6 +63,8 @@ FORKED_IN_THE_MIDDLE = (
 _WINDOW_EVENTS = 64
 # In metadata, with the name of a receiver: the `seq` of the last event that was delivered to it.
 TOLD_KEY = "webhooks"
+# The session in which purges record what they deleted.
+TOMBSTONES = "tombstones"
 
 
 @frozen
@@ -365,11 +368,13 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
     """Delete the session, those of its subagents, and their blobs; return the ids, children first.
 
     The session itself is deleted last, so that no session is left without its parent, and a deletion that was stopped can
-    be repeated. Raises `SessionNotFoundError`, and `SessionLockedError` or `SessionHeldError` if one of them is in use or
-    must be kept, in which case nothing is deleted.
+    be repeated. Raises `SessionNotFoundError`, `OptionsError` for the tombstones of a purge, and `SessionLockedError` or
+    `SessionHeldError` if one of them is in use or must be kept; then nothing is deleted.
     """
     require_store(store)
     doomed = [*reversed(descendants(store, session_id)), session_id]
+    if session_id == TOMBSTONES and any(isinstance(event, RecordPurged) for event in store.iter_events(session_id)):
+        raise OptionsError("the tombstones record what was purged: they cannot be deleted")
     for name in dict.fromkeys([*kept_with(store, session_id), *doomed]):
         store.refuse_kept(name)
     for name in doomed:
