@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from contextlib import suppress
 from functools import partial
 from itertools import filterfalse
@@ -32,6 +34,8 @@ LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
 # After the older sessions have been examined, too, a page at each scan, they are examined again after this time.
 WALK_S = 600.0
+# Older ones that were last written to longer ago than this are left alone: nobody expects them to go on.
+HORIZON_S = 86_400.0
 # How many requests are resumed at the same time, so that one whose run is slow to begin does not delay the others.
 TOGETHER = 8
 # The states that a session can leave without another event in its log: its process dies, or resumes it.
@@ -124,9 +128,16 @@ class AbandonedRequests:
         rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
         may_be_left = {row.id for row in rows if _may_be_left(row)}
         if (now := asyncio.get_running_loop().time()) >= self._walks_at:
-            read_page = partial(store.page_sessions, limit=SCAN_ROWS, after=self._walked, keep=_may_be_left)
+            horizon, ages = time.time() - HORIZON_S, [math.inf]
+
+            def is_recent(row: SessionSummary) -> bool:
+                ages.append(row.updated)
+                return row.updated >= horizon and _may_be_left(row)
+
+            read_page = partial(store.page_sessions, limit=SCAN_ROWS, after=self._walked, keep=is_recent)
             page: SessionPage = await off_loop(True, read_page)
-            self._walked, self._walks_at = page.next, now if page.next is not None else now + WALK_S
+            self._walked = None if ages[-1] < horizon else page.next
+            self._walks_at = now + WALK_S if self._walked is None else now
             may_be_left |= {row.id for row in page.rows}
         await self._look_at(may_be_left - self._refused.keys() - self._seen.keys())
         ids = [row.id for row in rows if row.state != "running" and row.state not in LEFT_STATES]
