@@ -450,7 +450,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         *run.view.open_inner_calls(),  # of code that could not be stopped
         *(record for record in run.view.open_calls() if not _stays_open(run, record, ending, kept_ids)),
     ]
-    await run.record(*closing_events(calls, [q for q in run.view.open_questions() if q not in to_keep], ending.reason))
+    questions = [question for question in run.view.open_questions() if question not in to_keep]
+    await run.record(*closing_events(calls, questions, ending.reason))
     for part in run.parts.at(Part.end):
         ending = await part.end(ending)
     if run.request.part == "whole" and run.agent.hooks.are_any:

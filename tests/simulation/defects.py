@@ -416,7 +416,10 @@ def _first_seed(template: Path, row: Sabotage) -> int | None:
         copy = Path(place) / "copy"
         shutil.copytree(template, copy, copy_function=os.link)
         path = copy / "openagentic_sdk" / row.file
-        broken = path.read_text().replace(row.old, row.new)
+        text = path.read_text()
+        if text.count(row.old) != 1:
+            raise ValueError(f"{row.what}: {row.file} contains {text.count(row.old)} times {row.old!r}")
+        broken = text.replace(row.old, row.new)
         path.unlink()  # the copies are hard links
         path.write_text(broken)
         command = [sys.executable, "-m", "tests.simulation", f"0-{SEEDS - 1}", "stop"]
