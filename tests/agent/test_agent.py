@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 import unittest
 from dataclasses import replace
 from functools import partial
@@ -665,6 +666,61 @@ class Guardrails(IsolatedAsyncioTestCase):
         notices = [event.code for event in error.result.events if isinstance(event, SystemNotice)]
         self.assertEqual(notices, ["guardrail.tripped"])
         assert_closed(self, store_of(agent), "s")
+
+    async def test_the_first_guardrail_that_trips_ends_the_run_and_the_other_guardrails(self) -> None:
+        asked, over, released, ended = asyncio.Event(), asyncio.Event(), threading.Event(), []
+        self.addCleanup(released.set)
+
+        class Patient:
+            name = "patient"
+
+            async def stream(self, **request: Any) -> Any:
+                asked.set()
+                try:
+                    for _ in range(1000):
+                        await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    ended.append("model interrupted")
+                    raise
+                over.set()
+                released.set()
+                yield {}
+
+        async def slow(ctx: ToolContext[None], prompt: str) -> None:
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                ended.append("slow cancelled")
+                raise
+
+        def blocking(ctx: ToolContext[None], prompt: str) -> None:
+            released.wait()
+
+        async def no(ctx: ToolContext[None], prompt: str) -> str:
+            await asked.wait()
+            return "never"
+
+        agent = replace(scripted(input_guardrails=[slow, blocking, no]), model=Patient())
+        with self.assertRaisesRegex(GuardrailTrippedError, "no stopped the run: never"):
+            await agent.run("Hi.", session="s")
+        self.assertEqual(sorted(ended), ["model interrupted", "slow cancelled"])
+        assert_closed(self, store_of(agent), "s")
+
+    async def test_the_first_output_guardrail_that_trips_ends_the_others(self) -> None:
+        ended = []
+
+        async def slow(ctx: ToolContext[None], text: str) -> None:
+            try:
+                for _ in range(1000):
+                    await asyncio.sleep(0)
+                ended.append("by itself")
+            finally:
+                ended.append("slow")
+
+        agent = scripted("Hi.", output_guardrails=[slow, lambda ctx, text: "never"])
+        with self.assertRaises(GuardrailTrippedError):
+            await agent.run("Hi.")
+        self.assertEqual(ended, ["slow"])
 
     async def test_no_call_starts_before_the_input_has_passed(self) -> None:
         ran = []

@@ -1,8 +1,8 @@
 """The part that an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
 
-Input guardrails run concurrently with the model; no call starts and no answer counts before all of them have finished. If
-one has tripped, the run then ends without waiting for the model, a subagent's run at its next answer. Output guardrails
-check the final answer.
+Input guardrails run concurrently with the model; no call starts and no answer counts before all of them have finished. The
+first that trips ends the run, without waiting for the model or the other guardrails, a subagent's run at its next answer.
+Output guardrails check the final answer.
 """
 
 from __future__ import annotations
@@ -260,18 +260,26 @@ class AgentPart(PackagePart):
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
-        """Run the guardrails of a prompt concurrently with the model; when all have finished and one has tripped, interrupt
-        the run.
+        """Run the guardrails of a prompt concurrently with the model; as soon as one has tripped, interrupt the run.
 
         A subagent is not interrupted: `_pass_input` ends it at its next answer.
         """
-        await self._guard("input", guardrails, prompt)
-        if self._tripped is not None and self.run.depth == 0 and of_run is not None:
-            self.run.lifetime.stopping.asked = "interrupt"
-            of_run.cancel()
 
-    async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[GuardrailCheck], value: Any) -> None:
-        """Run these guardrails concurrently; the first that trips counts.
+        def interrupt() -> None:
+            if self.run.depth == 0 and of_run is not None:
+                self.run.lifetime.stopping.asked = "interrupt"
+                of_run.cancel()
+
+        await self._guard("input", guardrails, prompt, interrupt)
+
+    async def _guard(
+        self,
+        kind: Literal["input", "output"],
+        guardrails: Sequence[GuardrailCheck],
+        value: Any,
+        on_trip: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run these guardrails concurrently; the first that trips counts, calls `on_trip` and ends the others.
 
         A guardrail that raises, or returns neither None nor a string, counts as tripped.
         """
@@ -285,8 +293,18 @@ class AgentPart(PackagePart):
                 verdict = f"it failed: {': '.join(error_words(error))}"
             if verdict and self._tripped is None:
                 self._tripped = Tripped(kind, name_of(guardrail), verdict)
+                on_trip()
 
-        await asyncio.gather(*map(ask, guardrails))
+        asked = [asyncio.create_task(ask(guardrail)) for guardrail in guardrails]
+        try:
+            for each in asyncio.as_completed(asked):
+                await each
+                if self._tripped is not None:
+                    break
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def _pass_input(self) -> None:
         """Wait for the input guardrails. Raises `RunStopped` if one has tripped."""
