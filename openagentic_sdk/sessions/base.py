@@ -447,11 +447,17 @@ def read_cursor(text: str | None) -> Place | None:
 def whole_id(store: SessionStore, start: str) -> str:
     """Find the session with this id, or the only one whose id begins with it; return its whole id.
 
+    A session that belongs to another, such as the inbox of a workflow, is not a second one beside it.
     Raises `SessionNotFoundError`, and `OptionsError` if the prefix is ambiguous.
     """
     if store.session_exists(start):
         return start
     matching = store.ids_beginning(start)
+    if len(matching) == 2:
+        first, second = sorted(matching, key=len)
+        metadata = store.read_metadata(second)["metadata"]
+        if metadata.get("parent_tool_use_id") is not None and metadata.get("parent_session_id") == first:
+            return first
     if len(matching) > 1:
         count = len(matching) if len(matching) < SOME_IDS else "several"
         raise OptionsError(f"{count} sessions have ids that begin with {start!r}: give more of the id")

@@ -239,6 +239,46 @@ class WorkflowCommand(CommandCase):
         self.assertIn("workflow 'o' has ended and receives no more events: 'paid' was not stored", err)
         self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)  # its inbox names no call
 
+    def test_an_event_reaches_the_newest_workflow_and_no_session_of_another_kind(self) -> None:
+        send = ("workflow", "send")
+        code, out, err = self.command(*send, "newest", "paid", '{"amount": 7}')
+        self.assertEqual((code, out, "contains no sessions yet" in err), (USAGE, "", True))
+        for flow in ("order", "tidy"):
+            self.assertEqual(self.run_flow(flow, "--session", f"{flow}-1")[0], WAITING)
+        FileSessionStore(self.store).create_session(session_id="chat")
+        self.assertEqual(self.command(*send, "newest", "paid", "--json")[1].count('"session_id": "tidy-1"'), 1)
+        code, out, _ = self.command(*send, "order", "paid", '{"amount": 7}')
+        self.assertEqual(code, OK)
+        self.assertIn(
+            "no session has the id 'order' yet: the workflow must be run with it; if you meant 'order-1'", out
+        )
+        self.assertNotIn("yet", self.command(*send, "order-1", "other")[1])
+        self.assertEqual(self.command(*send, "chat", "paid")[0], OK)  # its process may have died before the arguments
+        with FileSessionStore(self.store).open_writer("chat") as writer:
+            writer.append([UserMessage("Hi.")])
+        code, _, err = self.command(*send, "chat", "paid")
+        self.assertEqual((code, "session 'chat' is not a workflow" in err), (USAGE, True))
+        self.assertIn("give that id to this command", self.command(*send, "tidy-1.inbox", "paid")[2])
+
+    def test_the_start_of_an_id_names_a_workflow_that_has_received_an_event(self) -> None:
+        self.assertEqual(self.run_flow("order", "--session", "order-17")[0], WAITING)
+        self.assertEqual(self.command("workflow", "send", "order-17", "other")[0], OK)
+        self.assertEqual(self.command("workflow", "show", "order-1")[0], OK)
+        FileSessionStore(self.store).create_session(session_id="order-17.b")
+        self.assertIn("begin with 'order-1'", self.command("workflow", "show", "order-1")[2])
+
+    def test_no_session_is_created_whose_id_the_commands_would_take_for_another(self) -> None:
+        code, _, err = self.run_flow("order", "--session", "newest")
+        self.assertEqual((code, self.session_ids()), (USAGE, []))
+        self.assertIn("--session needs a complete id, and 'newest' is none", err)
+        agents = self.folder / "agents.toml"
+        agents.write_text(f"[agents.tea]\nscript = {json.dumps(self.script('Tea.'))}\n", encoding="utf-8")
+        where = ("--agents", str(agents), "--store", f"sqlite:{self.folder / 'runs.db'}")
+        code, _, err = self.command("fleet", "enqueue", *where, "tea", "Tea?", "--session", "newest")
+        self.assertEqual((code, "'newest' is none" in err), (USAGE, True))
+        FileSessionStore(self.store).create_session(session_id="newest")
+        self.assertEqual(self.run_flow("order", "--session", "newest")[0], WAITING)
+
     def test_a_workflow_with_its_own_key_is_changed_only_with_that_key(self) -> None:
         key = self.folder / "own.key"
         self.add_own_flows(key)

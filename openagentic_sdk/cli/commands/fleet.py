@@ -24,7 +24,7 @@ from ..flags import add_agents_flag, positive
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..loop import run_async
 from ..output.terminal import Screen
-from ..stored.stores import add_store_flag, open_session_store
+from ..stored.stores import add_store_flag, check_new_id, open_session_store
 from ..streams import ServiceNotes, read_stdin
 
 
@@ -128,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
+    check_new_id(fleet.store, args.session)
     run_id = await fleet.enqueue(
         args.agent,
         read_stdin() if args.prompt == "-" else args.prompt,

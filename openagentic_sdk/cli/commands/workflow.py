@@ -46,7 +46,15 @@ from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter, Turn
 from ..stored.change import add_answer, store_answer
-from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store, store_flag
+from ..stored.stores import (
+    NEWEST,
+    add_id,
+    add_store_flag,
+    check_new_id,
+    find_session,
+    open_session_store,
+    store_flag,
+)
 from .sessions import age
 
 _STYLES = {
@@ -95,7 +103,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_id(action, default=NEWEST)
     for action in (answer, query, replay, cancel, retry):
         add_id(action)
-    send.add_argument("id", metavar="ID", help="the complete id of its session, which may not exist yet")
+    about = f"the complete id of its session, which may not exist yet; {NEWEST} is the newest workflow"
+    send.add_argument("id", metavar="ID", help=about)
     add_answer(answer)
     send.add_argument("event", metavar="EVENT", help="the name of the event")
     send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="its data (default: null)")
@@ -152,6 +161,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     session = args.session or new_session_id()
     with closing(store):
         exists = store.session_exists(session)
+        check_new_id(store, session)
         message = _first_message(flow, args.arguments, store, session, exists)
         options = flow.to_options(replace(flow.options, session_store=store))
         options = replace(options, disallowed_tools=(*options.disallowed_tools, *args.deny))
@@ -523,18 +533,35 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:
-    _require_key(store, args.id)
+    session_id, exists = _receiver(store, args)
+    similar_ids = [] if exists else [name for name in store.ids_beginning(session_id) if name != inbox_of(session_id)]
+    _require_key(store, session_id)
     payload, redact = _read_value(args.payload), environment_redactor()
     is_masked = mask_value(payload, redact) != payload
     check_sent_name(args.event)
     is_new = deliver(store, args.id, args.event, payload, event_id=args.event_id, redact=redact)
     lines = ["delivered; the next run of the workflow receives it" if is_new else "it had been delivered before"]
+    if not exists:
+        meant = f"; if you meant {on_one_line(similar_ids[0])!r}, send it to this complete id" if similar_ids else ""
+        lines.append(f"no session has the id {on_one_line(session_id)!r} yet: the workflow must be run with it{meant}")
     if is_masked and is_new:
         lines.append(
             "a secret in its data was masked, so the workflow does not receive it: send the name of the secret"
         )
-    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new, "masked": is_masked}, lines)
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "delivered": is_new, "masked": is_masked}, lines)
     return OK
+
+
+def _receiver(store: SessionStore, args: argparse.Namespace) -> tuple[str, bool]:
+    """The session that an event is for, and whether it exists. A prefix is not completed: it may be the id of a new one.
+
+    Raises `OptionsError` for a session that is not a workflow.
+    """
+    exists = args.id == NEWEST or store.session_exists(args.id)
+    # A process that died after creating a workflow's session has stored no message in it.
+    if args.id == NEWEST or (exists and any(isinstance(event, UserMessage) for event in store.iter_events(args.id))):
+        return _workflow(store, args)[0], True
+    return args.id, exists
 
 
 def _query(store: SessionStore, args: argparse.Namespace) -> int:

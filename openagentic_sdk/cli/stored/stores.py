@@ -92,6 +92,15 @@ def find_session(store: SessionStore, text: str) -> str:
     return whole_id(store, text)
 
 
+def check_new_id(store: SessionStore, session_id: str | None) -> None:
+    """Raise `OptionsError` instead of creating a session that no command could name afterwards."""
+    if session_id == NEWEST and not store.session_exists(NEWEST):
+        raise OptionsError(
+            f"--session needs a complete id, and {NEWEST!r} is none: `openagentic-sdk sessions list` shows the ids; omit "
+            "--session for a new session"
+        )
+
+
 def span_s(text: str) -> float | None:
     """The number of seconds in `30min`, `36h`, `7d`, `2w`, `6m` (months) or `10y`; None for another text."""
     span = _SPAN.fullmatch(text.strip())
