@@ -102,6 +102,17 @@ def pick_choices(
     return list(picked)
 
 
+def ambiguous_choices(choices: Sequence[str]) -> list[str]:
+    """The choices that also name others in an answer of several: "A, B" beside "A" and "B"."""
+    parts = [_folded(choice).split(", ") for choice in choices]
+    begins = {each[0] for each in parts}
+    return [
+        choice
+        for choice, own in zip(choices, parts, strict=True)
+        if any(own[: len(each)] == each and own[len(each)] in begins for each in parts if len(each) < len(own))
+    ]
+
+
 def _folded(text: str) -> str:
     return ", ".join(part.strip() for part in text.split(",") if part.strip()).casefold()
 

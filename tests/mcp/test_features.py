@@ -7,6 +7,7 @@ import sys
 import unittest
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,29 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                         meant = [values[place] for place in picked]
                         content = {"it": meant if several else meant[0]}
                         self.assertEqual(await elicit("x", params, person), {"action": "accept", "content": content})
+
+    async def test_several_choices_are_told_from_one_whose_title_lists_them(self) -> None:
+        titles = ["A", "B", "A, B", "Paris", "Paris, Texas", "b,C"]
+        kinds: list[dict[str, Any]] = [
+            {"enum": titles},
+            {"oneOf": [{"const": f"value {at}", "title": title} for at, title in enumerate(titles)]},
+            {"enum": titles, "enumNames": [f"title {at}" for at in range(len(titles))]},
+        ]
+        for kind in kinds:
+            values = kind["enum"] if "enum" in kind else [each["const"] for each in kind["oneOf"]]
+            params = {"requestedSchema": {"properties": {"it": {"type": "array", "items": kind}}, "required": ["it"]}}
+            for picked in permutations(range(len(titles)), 3):
+
+                async def person(
+                    text: str, choices: tuple[str, ...], details: Mapping[str, Any], picked: tuple[int, ...] = picked
+                ) -> str:
+                    self.assertIn(choices[4], ("title 4", "Paris, Texas"))
+                    question = UserQuestion("q", text, choices, details=details)
+                    return check_answer(question, ", ".join(choices[place] for place in picked))
+
+                with self.subTest(kind=kind, picked=picked):
+                    answer = await elicit("x", params, person)
+                    self.assertEqual(answer.get("content"), {"it": [values[place] for place in picked]})
 
     async def test_no_text_of_a_form_reaches_a_terminal_as_it_came(self) -> None:
         asked: list[str] = []

@@ -53,6 +53,17 @@ class Asking(unittest.TestCase):
         self.assertEqual(self.ask(question, "1, green")["answer"], "red, green")
         self.assertFalse(self.ask(question, "1, mauve")["is_choice"])
 
+    def test_a_choice_that_lists_other_choices_is_refused_where_several_may_be_picked(self) -> None:
+        question: dict[str, Any] = {
+            "question": "Which?",
+            "choices": ["red", "blue", {"label": "Red, blue"}, "blue, dark"],
+        }
+        self.assertEqual(self.ask(question, "red, blue")["answer"], "Red, blue")
+        with self.assertRaisesRegex(ToolInputError, "the choice 'Red, blue' could be an answer of several choices"):
+            self.ask({**question, "multi_select": True}, "red, blue")
+        del question["choices"][2]
+        self.assertEqual(self.ask({**question, "multi_select": True}, "red, blue, dark")["answer"], "red, blue, dark")
+
     def test_several_questions_are_asked_in_order(self) -> None:
         result = self.ask(
             {

@@ -19,7 +19,7 @@ from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.patterns import regex
 from ...ground.schemas import validate
 from ...ground.text import without_hidden
-from ...sessions.answers import HIDDEN_ANSWER, pick_choices
+from ...sessions.answers import HIDDEN_ANSWER, ambiguous_choices, pick_choices
 from .definitions import clean_text
 
 # Asks a person a question: (text, choices, details for an interface or a later run).
@@ -136,6 +136,9 @@ class _Field:
             label = f"{label} ({number})".strip() if label.strip(" ,").casefold() in taken else label
             taken.add(label.strip(" ,").casefold())
             self._labels.append(label)
+        for label in ambiguous_choices(self._labels) if self._is_list else ():
+            number = self._labels.index(label) + 1
+            self._labels[number - 1] = f"{label} ({number})"
 
     def choices(self) -> tuple[str, ...]:
         """The choices as shown to a person, with `decline`; empty for a field that accepts any text or number."""
@@ -225,10 +228,12 @@ class _Field:
         values = [value for value, _ in self._choices]
         titles = [title for _, title in self._choices]
         numbers = [str(number) for number in range(1, len(values) + 1)]
+        unclear = set(ambiguous_choices([*self._labels, *titles, *values]) if self._is_list else ()) - {*self._labels}
         named: dict[str, str] = {}
         for names in (self._labels, titles, values, numbers):
             for name, value in zip(names, values, strict=True):
-                named.setdefault(name, value)
+                if name not in unclear:
+                    named.setdefault(name, value)
         picked = pick_choices(reply, list(named), several=self._is_list)
         if not picked and (reply or not self._is_list):
             raise ValueError(f"choose one of {', '.join(self._labels)}")

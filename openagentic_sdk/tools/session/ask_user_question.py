@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ToolError, ToolInputError
 from ...ground.frozen import frozen
 from ...kernel.tool import Questions, ToolContext
-from ...sessions.answers import pick_choices
+from ...sessions.answers import ambiguous_choices, pick_choices
 from ..base import Tool
 from ..labels import OWN_SESSION
 from ..schema import array, boolean, object_schema, string
@@ -110,10 +110,17 @@ def _question(item: Mapping[str, Any]) -> Question:
     raw_choices = item.get("choices", item.get("options", ()))
     choices = [{"label": choice} if isinstance(choice, str) else choice for choice in raw_choices]
     header = f"{item['header']}: " if item.get("header") else ""
+    labels = tuple(choice["label"] for choice in choices)
+    several = item.get("multi_select", item.get("multiSelect", False))
+    if several and (unclear := ambiguous_choices(labels)):
+        raise ToolInputError(
+            f"the choice {unclear[0]!r:.200} could be an answer of several choices: word it without a comma",
+            path="choices",
+        )
     return Question(
         text=header + item["question"],
-        choices=tuple(choice["label"] for choice in choices),
-        multi_select=item.get("multi_select", item.get("multiSelect", False)),
+        choices=labels,
+        multi_select=several,
         descriptions=tuple(f"{c['label']}: {c['description']}" for c in choices if c.get("description")),
         header=item.get("header", ""),
     )
