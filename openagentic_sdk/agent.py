@@ -256,6 +256,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """Convert the text of an answer to the output; a typed output is parsed as JSON. Raises `ToolInputError` if it does
         not fit.
         """
+        check_settings({"text": text}, {"text": TEXT})
         value: OutputT = self._read(text if self._schema is None else self._schema.read_text(text))
         return value
 

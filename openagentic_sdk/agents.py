@@ -15,13 +15,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field, replace
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
-from .ground.checks import MAX_NUMBER, TEXT, TEXTS, check_settings, number, shown
+from .ground.checks import MAX_NUMBER, NAME, TEXT, TEXTS, Check, check_settings, is_a, number, or_none, shown
 from .ground.disk import read_toml
 from .ground.frozen import frozen
 from .ground.patterns import regex
@@ -137,7 +138,7 @@ class Agents(Mapping[str, NamedAgent]):
     def __getitem__(self, name: str) -> NamedAgent:
         try:
             return self._agents[name]
-        except KeyError:
+        except (KeyError, TypeError):  # a list cannot be a key
             raise AgentNotFoundError(name, list(self._agents)) from None
 
     def __iter__(self) -> Iterator[str]:
@@ -147,7 +148,7 @@ class Agents(Mapping[str, NamedAgent]):
         return len(self._agents)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._agents
+        return isinstance(name, str) and name in self._agents
 
     @property
     def default(self) -> str:
@@ -169,6 +170,7 @@ class Agents(Mapping[str, NamedAgent]):
 
         Call this for senders who may not answer questions.
         """
+        check_settings({"wishes": wishes}, _WISHES)
         own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
@@ -184,6 +186,7 @@ class Agents(Mapping[str, NamedAgent]):
         set by the caller (`session_store`, `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for
         an unknown or excessive wish.
         """
+        check_settings({"wishes": wishes}, _WISHES)
         agent = self[name]
         options = agent.made()
         # An approval in one session must not apply in another.
@@ -231,6 +234,7 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
             f"agent {name!r} must be an Agent, a workflow, OpenAgenticOptions(...) or NamedAgent(...), not "
             f"{definition!r:.200}"
         )
+    check_settings(agent, _ENTRY, f"agent {name!r}: ")
     options = agent.made()
     check_options(options)
     places = (options.resume, options.session, options.session_id, options.request_id)
@@ -248,6 +252,14 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
     for workspace, place in agent.workspaces.items():
         _check_workspace(f"workspace {workspace!r:.100} of agent {name!r}", workspace, place)
     return agent
+
+
+_ENTRY: Mapping[str, Check] = {
+    **{name: setting.check for name, setting in open_at(NamedAgent, "toml").items() if setting.check},
+    "workspaces": is_a(Mapping, "a mapping of names to folders and repositories"),
+}
+_REPOSITORY: Mapping[str, Check] = {"url": TEXT, "allow": TEXTS, "token_env": or_none(TEXT)}
+_WISHES: Mapping[str, Check] = {"wishes": or_none(is_a(Mapping, "a mapping of settings to values"))}
 
 
 def check_ref(ref: str, of: str = "", *, is_prefix: bool = False) -> None:
@@ -279,6 +291,7 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
         return
     if not isinstance(place, Repository):
         raise OptionsError(f"{where} must be a folder or Repository(...), not {place!r:.200}")
+    check_settings(place, _REPOSITORY, f"{where}: ")
     if place.transport not in (*_TRANSPORTS, *place.allow):
         raise OptionsError(
             f"{where} has the unsupported address {place.url!r:.200}: give https://host/path, ssh://user@host/path or "
@@ -308,6 +321,7 @@ def load_agents(where: str) -> Agents:
     Modules are also searched for in the current folder, after Python's own path. Raises `OptionsError` for a file or
     module that cannot be read or contains no valid registry. Also raises the errors of the module's own code.
     """
+    check_settings({"agents": where}, {"agents": NAME})
     module, colon, name = where.rpartition(":")
     if where.endswith(".toml") or not colon or os.sep in where:
         return _read_toml(Path(where).expanduser().absolute())
@@ -315,12 +329,26 @@ def load_agents(where: str) -> Agents:
         registry = import_name(module, name, working_dir())
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"agents {where!r} cannot be imported: {error}") from error
-    registry = registry() if callable(registry) else registry
+    if callable(registry):
+        require_no_arguments(registry, f"agents {where!r}")
+        registry = registry()
     if isinstance(registry, HasOptions | OpenAgenticOptions):
         registry = {name.rpartition(".")[2]: registry}
     if not isinstance(registry, Mapping):
         raise OptionsError(f"agents {where!r} must be an Agent or a mapping of names to agents, not {registry!r:.200}")
     return registry if isinstance(registry, Agents) else Agents(registry)
+
+
+def require_no_arguments(function: Callable[..., Any], where: str) -> None:
+    """Raise `OptionsError` for a function that cannot be called without arguments, with `where` it was named."""
+    try:
+        signature(function).bind()
+    except TypeError as error:
+        raise OptionsError(
+            f"{where} is a function that is called without arguments ({error}): name one that has only defaults, or a value"
+        ) from None
+    except ValueError:  # a function written in C has no readable signature
+        return
 
 
 def import_name(module: str, name: str, folder: str) -> Any:
@@ -333,6 +361,8 @@ def import_name(module: str, name: str, folder: str) -> Any:
         raise ImportError(
             f"name the module instead of its file, as {module.removesuffix('.py').replace('/', '.')}:{name}"
         )
+    if module.startswith("."):
+        raise ImportError(f"the module {module!r} is relative: name it from its root, as package.module")
     sys.path.append(folder)
     try:
         return attrgetter(name)(importlib.import_module(module))

@@ -34,7 +34,7 @@ from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, own_child, run_request, store_of
 from .errors import OptionsError, RunFailedError, ToolInputError, WorkflowChangedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
-from .ground.checks import Check, check_settings, number, or_none, shown
+from .ground.checks import TEXT, TEXTS, Check, check_settings, is_a, is_callable, number, or_none, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.schemas.typed import JsonType, hints_of, json_type, to_json
 from .ground.text import existing
@@ -82,7 +82,7 @@ def _has_text(most: int) -> Check:
 _TEXT, _EVENT = _has_text(1_000_000), _has_text(MAX_NAME_CHARS)
 # Up to the year 9999, the last one of `datetime`.
 _SECONDS = number(-253_402_300_799, most=253_402_300_799)
-_WAIT = {"event": _EVENT, "timeout_s": or_none(_SECONDS)}
+_ITEMS: Check = lambda value: None if isinstance(value, Iterable) else "a list or another iterable"  # noqa: E731
 
 
 class _StepFunction:
@@ -160,6 +160,7 @@ class Flow:
         """
         if not callable(function):
             raise OptionsError(f"flow.step() accepts a function and its arguments, not {shown(function)}")
+        check_settings({"name": name}, {"name": or_none(TEXT)}, "flow.step: ")
         step_function = self._functions.get(function) if isinstance(function, Hashable) else _StepFunction(function)
         if step_function is None:
             step_function = self._functions[function] = _StepFunction(function)
@@ -194,6 +195,7 @@ class Flow:
         any host and within the fleet's limits; `priority` is as in `Fleet.enqueue`. `deps` and `retry` cannot be combined
         with a `queue`: that raises `OptionsError`.
         """
+        check_settings({"agent": agent, "prompt": prompt, "name": name}, _AGENT, "flow.agent: ")
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
         if queue is not None:
@@ -216,7 +218,7 @@ class Flow:
 
         If nobody can be asked now, the workflow parks until somebody answers, for years if necessary.
         """
-        check_settings({"question": question}, {"question": _TEXT}, "flow.ask: ")
+        check_settings({"question": question, "choices": choices}, {"question": _TEXT, "choices": TEXTS}, "flow.ask: ")
         plan = StepPlan(
             name="ask", input={"question": question, "choices": list(choices)}, work=_ask_person, effect="read"
         )
@@ -284,6 +286,9 @@ class Flow:
 
         `queue` and `priority` are as in `agent`.
         """
+        if not isinstance(workflow, Workflow):
+            raise OptionsError(f"flow.child() accepts a workflow and its arguments, not {shown(workflow)}")
+        check_settings({"name": name}, {"name": or_none(TEXT)}, "flow.child: ")
         name, prompt = name or workflow.name, workflow.prompt(*args, **kwargs)
         work = partial(self._spawn, name, partial(_options_of_child, workflow))
         if queue is not None:
@@ -302,9 +307,10 @@ class Flow:
         # Before `works` is read, since a generator in it creates its steps only then: the numbers must be the same in
         # each replay.
         path = self._next_id()
-        each: list[Awaitable[R]] = []
+        each: list[Any] = []
         for work in works:
-            each += [work] if isinstance(work, Awaitable) else work
+            is_list = isinstance(work, Iterable) and not isinstance(work, Awaitable | str | bytes | Mapping)
+            each += cast(Iterable[Any], work) if is_list else [work]
         return Together(self._part.body, path, each, limit, return_exceptions)
 
     def map(
@@ -316,6 +322,7 @@ class Flow:
         return_exceptions: bool = False,
     ) -> Awaitable[list[R]]:
         """Call the function with each item, and `gather` the results, with the same `limit` and `return_exceptions`."""
+        check_settings({"function": function, "items": items}, {"function": is_callable, "items": _ITEMS}, "flow.map: ")
         return self.gather((function(item) for item in items), limit=limit, return_exceptions=return_exceptions)
 
     def first(self, *works: Awaitable[Any]) -> Awaitable[tuple[int, Any]]:
@@ -348,6 +355,7 @@ class Flow:
         True if the history reaches this place for the first time, False if it had already passed it before the code called
         `version`. The answer is recorded.
         """
+        check_settings({"name": name}, {"name": TEXT}, "flow.version: ")
         branch, part = self._branch(), self._part
         # Not the number of a step: adding `version` must not shift the numbers in existing histories.
         call_id = f"{branch.path}v-{name}"
@@ -362,6 +370,7 @@ class Flow:
 
     def publish(self, name: str, value: Any) -> None:
         """Publish a value, which `Workflow.query` reads at any time, even after the workflow has ended."""
+        check_settings({"name": name}, {"name": TEXT}, "flow.publish: ")
         self._recorded("publish", lambda: to_json(value), {"name": name})
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -440,6 +449,9 @@ class Flow:
             why = f": {done.error_message}" if done.error_message else ""
             raise WorkflowError(f"the agent {name} ended with the stop reason {done.stop_reason!r}{why}")
         return ToolOutput(done.final_text, meta={"child_session_id": done.child_session_id, "is_text": True})
+
+
+_AGENT: Mapping[str, Check] = {"agent": is_a(Agent, "an Agent(...)"), "prompt": TEXT, "name": or_none(TEXT)}
 
 
 async def _options_of_agent(
@@ -524,7 +536,7 @@ def workflow(
 
     Raises `OptionsError` for any other function.
     """
-    settings = options or OpenAgenticOptions()
+    settings = OpenAgenticOptions() if options is None else options
     if function is not None:
         return Workflow(function, name=name, options=settings)
     return lambda wrapped: Workflow(wrapped, name=name, options=settings)
@@ -548,6 +560,8 @@ class Workflow(Generic[P, R]):
             raise OptionsError(
                 f"@workflow needs an async function, and {name_of(self.function)} is not one: write async def"
             )
+        check_settings(self, {"name": TEXT})
+        require_options(self.options)
         vars(self)["name"] = self.name or name_of(self.function)  # a frozen value refuses assignment
         if clashes := set(_RESERVED) & self._function.parameters.keys():
             raise OptionsError(
@@ -629,6 +643,7 @@ class Workflow(Generic[P, R]):
 
         Raises `SessionNotFoundError`.
         """
+        check_settings({"name": name}, {"name": TEXT})
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
@@ -681,6 +696,7 @@ class Workflow(Generic[P, R]):
 
         Raises `OptionsError` for a value that the type refuses either way.
         """
+        check_settings({"words": words}, {"words": is_a(Mapping, "a mapping of names to strings")})
         return {name: self._function.read_word(name, text) for name, text in words.items()}
 
     def to_options(self, options: OpenAgenticOptions | None = None) -> OpenAgenticOptions:

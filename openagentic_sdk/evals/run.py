@@ -7,13 +7,15 @@ nor an exhausted budget causes anything to be run or paid for twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from ..errors import SuiteError
+from ..errors import OptionsError, SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
+from ..ground.checks import NAME, TEXTS, Check, check_settings, is_callable, number, or_none
 from ..ground.threads import error_words, running_loop
 from ..kernel.recorder import may_block, off_loop
 from ..parts.budgets import Budget
@@ -32,6 +34,15 @@ from .suite import Suite, check_suite
 
 MAX_FINAL_CHARS = 4_000
 OnEvalProgress = Callable[[EvalReport, Sequence[EvalJob]], None]
+_SELECTION: Mapping[str, Check] = {
+    "resume": or_none(NAME),
+    "cases": TEXTS,
+    "variants": TEXTS,
+    "repeats": or_none(number(1, whole=True, most=1_000)),
+    "parallel": or_none(number(1, whole=True, most=1_000)),
+    "max_cost_usd": or_none(number(0)),
+    "on_progress": is_callable,
+}
 
 
 async def run_suite(
@@ -56,6 +67,10 @@ async def run_suite(
     running_loop("run_suite()")
     require_store(store)
     suite = check_suite(suite)
+    _check(
+        resume=resume, cases=cases, variants=variants, repeats=repeats, parallel=parallel, max_cost_usd=max_cost_usd,
+        on_progress=on_progress,
+    )  # fmt: skip
     if resume is None:
         started = await _plan(suite, store, cases, variants, repeats, max_cost_usd)
         session_id: str = await off_loop(may_block(store), _create, store, suite.name, started)
@@ -76,6 +91,14 @@ async def run_suite(
         return run.report
     finally:
         await off_loop(may_block(store), writer.close)
+
+
+def _check(**selection: Any) -> None:
+    """Raise `SuiteError` for a value that does not fit its parameter of `run_suite`."""
+    try:
+        check_settings(selection, _SELECTION)
+    except OptionsError as error:
+        raise SuiteError(str(error)) from None
 
 
 async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStarted:
@@ -109,8 +132,6 @@ async def _plan(
         raise SuiteError(
             f"unknown case {missing[0]!r}: the cases are {', '.join(p.id for p in plan)}", source=suite.source
         )
-    if repeats is not None and not 1 <= repeats <= 1_000:
-        raise SuiteError(f"repeats must be from 1 to 1000, not {repeats}")
     return EvalStarted(
         suite=suite.name,
         suite_sha256=suite.digest(),

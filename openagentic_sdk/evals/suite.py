@@ -15,9 +15,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..agents import import_name, plain_options, read_agent
+from ..agents import import_name, plain_options, read_agent, require_no_arguments
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
+from ..ground.checks import TEXT, check_settings
 from ..ground.disk import MAX_TOML_BYTES, read_regular, read_toml
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
@@ -152,6 +153,7 @@ class Suite:
 
         `offline` skips providers and keys, for a replay. Raises `OptionsError`.
         """
+        check_settings({"variant": variant}, {"variant": TEXT})
         variant_settings = self.variants.get(variant, Variant())
         base = _agent(
             self.agent if variant_settings.agent is None else variant_settings.agent, self.folder, offline=offline
@@ -282,6 +284,7 @@ def load_suite(where: str) -> Suite:
 
     Raises `SuiteError`.
     """
+    _require(isinstance(where, str) and where, "suite", "must be a file (suite.toml, suite.py) or module:name", where)
     path = Path(where).expanduser().absolute()
     if path.suffix == ".toml":
         return _read_toml(path)
@@ -304,7 +307,16 @@ def load_suite(where: str) -> Suite:
 
 
 def _suite_of(value: Any, source: str) -> Suite:
-    value = value() if callable(value) else value
+    if callable(value):
+        try:
+            require_no_arguments(value, "the suite")
+            value = value()
+        except SuiteError:
+            raise
+        except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
+            raise SuiteError(
+                f"the function raised {': '.join(error_words(error))}", field="suite", source=source
+            ) from error
     if not isinstance(value, Suite):
         raise SuiteError(
             f"must be Suite(...) or a function that returns one, not {value!r:.200}", field="suite", source=source
@@ -375,10 +387,8 @@ def _scorers(data: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
 def _schema_of(kind: Any) -> Schema:
     """The schema of a suite's table; fields that hold other tables or functions may have any value."""
     schema = json_schema(kind)
-    loose: dict[str, Any] = {
-        name: {} for name in ("cases", "variants", "scores", "agent", "change", "check") if name in schema["properties"]
-    }
-    return Schema({**schema, "properties": {**schema["properties"], **loose}})
+    loose = {"cases", "scores", "agent", "change", "check"} | ({"variants"} if kind is Suite else set())
+    return Schema({**schema, "properties": {k: {} if k in loose else v for k, v in schema["properties"].items()}})
 
 
 def _fits(table: Mapping[str, Any], kind: Any, where: str) -> None:
@@ -431,7 +441,11 @@ def line_of(text: str, path: str) -> int | None:
 
 def check_suite(suite: Suite) -> Suite:
     """Return the suite, with an id for each case. Raises `SuiteError` for the first invalid field."""
+    _require(isinstance(suite, Suite), "suite", "must be Suite(...)", suite)
     _fits(vars(suite), Suite, "")
+    _require(_is_list(suite.cases), "cases", "must be a list of Case(...)", suite.cases)
+    is_mapping = isinstance(suite.variants, Mapping)
+    _require(is_mapping, "variants", "must be a mapping of names to Variant(...)", suite.variants)
     _require(suite.cases, "cases", "must contain at least one case")
     for name in ("repeats", "parallel"):
         number = getattr(suite, name)
@@ -514,13 +528,18 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _check_scores(case.scores, f"{where}.scores")
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _check_scores(scores: Sequence[Any], where: str) -> None:
+    _require(_is_list(scores), where, "must be a list of scorers such as Exact(...)", scores)
     for number, scorer in enumerate(scores):
         here = f"{where}[{number}]"
         _require(type(scorer) in SCORERS.values(), here, "must be a scorer such as Exact(...)", scorer)
         values = {key: value for key, value in vars(scorer).items() if value is not None}
         if isinstance(scorer, Calls):
-            lists = {key: values[key] for key in CALL_LISTS if key in values}
+            lists = {key: values[key] for key in CALL_LISTS if isinstance(values.get(key), list | tuple)}
             values |= {key: [vars(c) if isinstance(c, Call) else c for c in calls] for key, calls in lists.items()}
         _fits(values, type(scorer), here)
         seconds = values.get("timeout_s", 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionsError
+from ..ground.checks import NAME, check_settings
 from ..parts.budgets import Budget
 from ..sessions.base import SessionStore
 from ..sessions.memory import MemorySessionStore
@@ -29,6 +30,7 @@ def eval_tests(
     The path of a suite is relative to the calling module, one in `store` to the working directory. `store` contains
     the recorded sessions and receives new ones; by default, all are in memory. An invalid suite becomes a failing test.
     """
+    check_settings({"name": name}, {"name": NAME})
     here = sys._getframe(1).f_globals
     folder = Path(here.get("__file__") or ".").resolve().parent
     methods: dict[str, Any] = {"__module__": here.get("__name__", __name__), "__doc__": f"The suite {suite!s:.100}."}

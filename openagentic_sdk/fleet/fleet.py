@@ -182,6 +182,7 @@ class Fleet:
         named_agent = self.agents[agent]
         if wishes:
             self.agents.options(agent, wishes)
+        check_settings({"told": reply_to}, {"told": or_none(_told)})
         read_wish(named_agent, workspace)
         new = NewRun(
             agent=agent,
@@ -377,6 +378,11 @@ def _unretryable(run: FleetRun) -> str | None:
     if run.state == "ended" and run.stop_reason == "end":
         return f"ended by itself: `fleet enqueue {run.agent} PROMPT --session {run.session}` continues its session"
     return None
+
+
+def _told(value: Any) -> str | None:
+    is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, str) for each in value)
+    return None if is_pair else "a pair of strings, the session of a workflow and the name of an event"
 
 
 def _name(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import FleetError, OptionsError
+from ..ground.checks import BOOL, check_settings
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line
 from ..sessions.core import new_session_id
@@ -120,6 +121,7 @@ class Schedules:
 
         Raises `OptionsError` if it does not exist.
         """
+        check_settings({"paused": paused}, {"paused": BOOL})
         schedule = self.find(name)
         next_at = schedule.next_at
         if schedule.is_paused and not paused:

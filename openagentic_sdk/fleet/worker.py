@@ -7,13 +7,15 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any
 
-from ..errors import FleetError, OptionsError, StorageError
+from ..errors import FleetError, StorageError
 from ..ground.backoff import Backoff
+from ..ground.checks import TEXTS, Check, above_0, check_settings, is_a, number
 from ..ground.system import require_threads
 from ..ground.threads import KeptThreads, running_loop, settled
 from ..kernel.recorder import off_loop
@@ -39,6 +41,15 @@ TICK_S, TOLD_TICK_S = 1.0, 0.2
 Report = Callable[[FleetRun, str], None]
 
 
+_SETTINGS: Mapping[str, Check] = {
+    "fleet": is_a(Fleet, "a Fleet(...)"),
+    "slots": number(1, whole=True),
+    "queues": TEXTS,
+    "lease_s": above_0,
+    "grace_s": number(0, most=inf),
+}
+
+
 class Worker:
     """A worker that executes runs of a fleet in this process, up to `slots` at once, from `queues` (all queues if empty).
 
@@ -58,10 +69,8 @@ class Worker:
         report: Report = lambda run, what: None,
         complain: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        if slots < 1 or not lease_s > 0 or not grace_s >= 0:
-            raise OptionsError(
-                f"slots must be at least 1, lease_s above 0 and grace_s at least 0, not {slots}, {lease_s} and {grace_s}"
-            )
+        settings = {"fleet": fleet, "slots": slots, "queues": queues, "lease_s": lease_s, "grace_s": grace_s}
+        check_settings(settings, _SETTINGS)
         self.name = _worker_name()
         self._fleet = fleet
         self._slots = slots

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError, tool_missing
 from ..events import AnyEvent, Result, StopReason, UserAnswer, UserMessage, UserQuestion
+from ..ground.checks import TEXT, check_settings
 from ..ground.frozen import frozen
 from ..ground.text import existing
 from ..ground.threads import running_loop
@@ -99,6 +100,7 @@ async def answer_question(
     asked under another key, and `SessionLockedError` while a run holds the session; of two simultaneous answers, one is
     refused.
     """
+    check_settings({"question_id": question_id}, {"question_id": TEXT})
     await answer_questions(store, session_id, {question_id: answer}, answered_by=answered_by, key_file=key_file)
 
 

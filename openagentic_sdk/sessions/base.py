@@ -25,7 +25,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event, RecordKept, UserMessage
-from ..ground.checks import shown
+from ..ground.checks import check_settings, is_a, or_none, shown
+from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
@@ -589,6 +590,12 @@ def check_session_id(session_id: str) -> str:
     if on_one_line(session_id) != session_id:
         raise OptionsError(f"session_id must not contain invisible characters, as {session_id!r} does")
     return session_id
+
+
+def read_clock(clock: Clock | None) -> Clock:
+    """Return the clock of a store, by default the machine's. Raises `OptionsError` for anything else."""
+    check_settings({"clock": clock}, {"clock": or_none(is_a(Clock, "a clock, as in `ground.clock.Clock`"))})
+    return clock or SystemClock()
 
 
 def require_store(store: object) -> None:

@@ -21,7 +21,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..ground.clock import Clock, SystemClock
+from ..ground.clock import Clock
 from ..ground.frozen import mutable
 from ..serialization import dumps_json, loads_json
 from .arguments import check_digest, check_text, cut_limit, cut_number, cut_numbers, find_possible, is_possible_id
@@ -33,6 +33,7 @@ from .base import (
     dumps_all_stored,
     loads_stored,
     merged_metadata,
+    read_clock,
     stamp_events,
 )
 from .core import SessionWriter, check_expected_seq, new_session_id
@@ -63,7 +64,7 @@ class MemorySessionStore(SessionStore):
     has_inbox = True
 
     def __init__(self, *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = read_clock(clock)
         self._sessions: dict[str, _MemorySession] = {}
         # Reentrant: deleting and rewriting open a writer while they hold it.
         self._guard = threading.RLock()

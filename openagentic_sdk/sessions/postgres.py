@@ -25,10 +25,11 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..ground.clock import Clock, SystemClock
+from ..ground.checks import TEXT, check_settings
+from ..ground.clock import Clock
 from ..serialization import dumps_json
 from .arguments import check_digest, check_text, cut_number, cut_numbers, is_possible_id
-from .base import SOME_IDS, Metadata, Place, When, check_copied_part, check_session_id, stamp_events
+from .base import SOME_IDS, Metadata, Place, When, check_copied_part, check_session_id, read_clock, stamp_events
 from .folds.search import SearchHit
 from .folds.summary import SessionSummary, start_summary, summary_text
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
@@ -144,9 +145,10 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     has_inbox = True
 
     def __init__(self, url: str, *, patience_s: float | None = None, clock: Clock | None = None) -> None:
+        check_settings({"url": url}, {"url": TEXT})
         driver()
         self._wait_for_server(patience_s)
-        self._clock = clock or SystemClock()
+        self._clock = read_clock(clock)
         self._join(check_url(url))
 
     # --- steps of the server -----------------------------------------------------------------------------------------

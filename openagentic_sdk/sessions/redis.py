@@ -44,8 +44,8 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..ground.checks import MAX_NUMBER
-from ..ground.clock import Clock, SystemClock
+from ..ground.checks import MAX_NUMBER, TEXT, check_settings, or_none
+from ..ground.clock import Clock
 from ..ground.frozen import frozen
 from ..ground.words import plural
 from ..serialization import dumps_json, loads_json
@@ -57,6 +57,7 @@ from .base import (
     check_copied_part,
     check_session_id,
     iter_pages,
+    read_clock,
     stamp_events,
 )
 from .core import SessionWriter
@@ -107,13 +108,14 @@ class RedisSessionStore(RedisInbox):
         clock: Clock | None = None,
         durability: Durability | None = None,
     ) -> None:
+        check_settings({"url": url, "prefix": prefix}, {"url": TEXT, "prefix": or_none(TEXT)})
         driver()
         address, url_prefix, url_durability = without_settings(url)
         url_durability = durability or url_durability
         # A hash tag (Redis Cluster): all keys are in one slot, as a script that uses several of them requires.
         prefix = "{%s}" % (prefix or url_prefix or DEFAULT_PREFIX)
         self._wait_for_server(patience_s)
-        self._clock = clock or SystemClock()
+        self._clock = read_clock(clock)
         self._join(address, prefix, self._patience_s, url_durability and check_durability(url_durability))
 
     @property

@@ -27,7 +27,9 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..ground.clock import Clock, SystemClock
+from ..ground.checks import check_settings
+from ..ground.checks import file as file_check
+from ..ground.clock import Clock
 from ..ground.disk import remove_tree
 from ..ground.garbage import when_collected
 from ..serialization import dumps_json, encode_events, loads_json
@@ -39,6 +41,7 @@ from .base import (
     check_copied_part,
     check_session_id,
     dumps_all_stored,
+    read_clock,
     stamp_events,
 )
 from .core import SessionWriter, check_expected_seq
@@ -91,9 +94,10 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def __init__(
         self, path: str | os.PathLike[str], *, durability: Durability = "barrier", clock: Clock | None = None
     ) -> None:
+        check_settings({"path": path}, {"path": _database})
         self.path = Path(path).expanduser()
         self.durability: str = check_durability(durability)
-        self._clock = clock or SystemClock()
+        self._clock = read_clock(clock)
         self._beside: list[str] = []  # the temporary folder of the leases, for a database in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
@@ -506,3 +510,7 @@ def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:
     digest = hashlib.sha256(data).hexdigest()
     db.execute("INSERT OR IGNORE INTO blobs (session, sha256, data) VALUES (?, ?, ?)", (key, digest, data))
     return digest
+
+
+def _database(value: Any) -> str | None:
+    return file_check(value) or (None if Path(value).name else "the path of a file")

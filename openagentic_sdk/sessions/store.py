@@ -39,13 +39,13 @@ from ..errors import (
 from ..events import Event
 from ..ground.checks import check_settings
 from ..ground.checks import path as path_check
-from ..ground.clock import Clock, SystemClock
+from ..ground.clock import Clock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..ground.patterns import regex
 from ..ground.system import BINARY, NO_FOLLOW
 from ..serialization import loads_json
 from .arguments import DIGEST, check_digest, check_text, cut_limit, cut_number
-from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
+from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, read_clock, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
@@ -111,7 +111,7 @@ class FileSessionStore(ListedFiles):
         self._sessions = path_in(self.root_dir, "sessions")
         self.durability: Durability = check_durability(durability)
         self.read_only = read_only
-        self._clock = clock or SystemClock()
+        self._clock = read_clock(clock)
         self._disk = disk or SystemDisk()
         self.seal = seal or Seal()
         self._guard = threading.Lock()

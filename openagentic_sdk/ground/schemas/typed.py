@@ -528,7 +528,10 @@ class _TypeReader:
     def node(self, annotation: Any) -> tuple[dict[str, Any], ReadValue]:
         """Return the schema and parser of a type within the annotation."""
         if isinstance(annotation, str):
-            annotation = typing.ForwardRef(annotation)
+            try:
+                annotation = typing.ForwardRef(annotation)
+            except (SyntaxError, ValueError, IndexError):  # Python 3.11 indexes an empty one
+                _refuse(annotation)
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is typing.Annotated:
             return self._noted(args[0], annotation.__metadata__)

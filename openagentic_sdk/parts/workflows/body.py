@@ -16,7 +16,7 @@ from functools import partial
 from inspect import iscoroutine
 from typing import Any, Generic, TypeVar, cast
 
-from ...errors import WorkflowError
+from ...errors import OptionsError, WorkflowError
 from ...ground.checks import check_settings, number, or_none, shown
 
 R = TypeVar("R")
@@ -201,6 +201,9 @@ class Together(Promise[list[Any]]):
         body.works.update(filter(iscoroutine, members))
         for member in members:
             body.idle.pop(member, None) if isinstance(member, Promise) else None
+        for member in members:
+            if not isinstance(member, Awaitable):
+                raise OptionsError(f"flow.gather() and flow.first() accept steps and coroutines, not {shown(member)}")
         self._members, self._path = members, path
         self._limit = limit or max(1, len(members))
         self._keeps_errors = keeps_errors
