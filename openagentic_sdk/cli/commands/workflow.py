@@ -28,7 +28,7 @@ from ...options import OpenAgenticOptions
 from ...parts.masking import environment_redactor, mask_value
 from ...parts.project.claude import find_project_root
 from ...parts.workflows.fold import StepsFold
-from ...parts.workflows.inbox import CANCEL, check_sent_name, deliver
+from ...parts.workflows.inbox import CANCEL, check_sent_name, deliver, inbox_of
 from ...parts.workflows.lint import check_paths
 from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_step
 from ...runs.background import answer_questions, cancel_session
@@ -539,7 +539,7 @@ def _send(store: SessionStore, args: argparse.Namespace) -> int:
     payload, redact = _read_value(args.payload), environment_redactor()
     is_masked = mask_value(payload, redact) != payload
     check_sent_name(args.event)
-    is_new = deliver(store, args.id, args.event, payload, event_id=args.event_id, redact=redact)
+    is_new = deliver(store, session_id, args.event, payload, event_id=args.event_id, redact=redact)
     lines = ["delivered; the next run of the workflow receives it" if is_new else "it had been delivered before"]
     if not exists:
         meant = f"; if you meant {on_one_line(similar_ids[0])!r}, send it to this complete id" if similar_ids else ""
