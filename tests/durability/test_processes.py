@@ -189,7 +189,7 @@ class ProcessesTest(SceneTest):
         database = SqliteSessionStore(self.place / "runs.db")
         self.addCleanup(database.close)
         database.create_session(session_id="s")
-        self.store.create_session(session_id="s.inbox")
+        inbox.deliver(self.store, "s", "begun")
         holder = python(_HOLDER_OF_ALL, str(self.place))
         assert holder.stdin and holder.stdout
         self.addCleanup(holder.communicate)

@@ -359,7 +359,7 @@ class Checkout(WorkspaceTest):
     def test_a_session_keeps_its_workspace(self) -> None:
         places = {"default": self.repository(), "other": self.repository()}
         self.work(["end"], places)
-        with self.assertRaisesRegex(OptionsError, "cannot continue in 'other'"):
+        with self.assertRaisesRegex(OptionsError, "or start a new session in 'other'"):
             self.work(["end"], places, named="other")
 
 
