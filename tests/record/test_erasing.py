@@ -29,6 +29,7 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
+from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
 from openagentic_sdk.parts.record.archive import archive_session
 from openagentic_sdk.parts.record.bundle import read_bundle
 from openagentic_sdk.parts.record.commit import ERASED, leaves
@@ -40,11 +41,13 @@ from openagentic_sdk.parts.record.erase import (
     has_unfinished_erasure,
     unfinished_erasures,
 )
-from openagentic_sdk.parts.record.lifecycle import copy_missing, fork_session
+from openagentic_sdk.parts.record.lifecycle import copy_missing, export_session, fork_session
 from openagentic_sdk.parts.record.places import Needles, erase_places, find_places, value_at
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, verify_session
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.background import submit
 from openagentic_sdk.serialization import dumps_event, event_to_dict
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -55,6 +58,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.faults import FaultyOS
+from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import LARGE, full_size, sized
 from tests.stores.servers import own_postgres_schema, own_redis_prefix
@@ -587,6 +591,71 @@ class Erasing(RecordCase):
 def _hex_words(data: bytes, size: int) -> list[str]:
     words = "".join(chr(byte) if chr(byte) in "0123456789abcdef" else " " for byte in data).split()
     return [word for word in words if len(word) == size]
+
+
+class OpenCalls(RecordCase, unittest.IsolatedAsyncioTestCase):
+    """A run that was parked when its values were erased."""
+
+    def options(self, *turns: Any, **more: Any) -> OpenAgenticOptions:
+        made = {"session_store": self.store, **self.how, **more}
+        return OpenAgenticOptions(provider=ScriptedProvider(turns), model="scripted", cwd=str(self.folder), **made)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.store = MemorySessionStore()
+        self.how: dict[str, Any] = {
+            "permission_gate": PermissionGate(permission_mode="acceptEdits"),
+            "key_file": self.key.path,
+        }
+        question = {"question": "Sure?", "header": "", "options": [{"label": label} for label in ("yes", "no")]}
+        write = {"file_path": "new.txt", "content": "the key is 3704-0044"}
+        self.calls = {
+            "tool_calls": [
+                {"name": "AskUserQuestion", "arguments": {"questions": [question]}},
+                {"name": "Write", "arguments": write},
+            ]
+        }
+
+    async def parked(self, *turns: Any, **more: Any) -> str:
+        run = submit("go", self.options(*turns, **more))
+        self.assertEqual((await run.wait()).stop_reason, "waiting")
+        return run.session_id
+
+    async def test_a_call_that_lost_its_input_before_it_ran_never_runs(self) -> None:
+        session_id = await self.parked(self.calls)
+        places = [event.seq or 0 for event in self.store.read_events(session_id) if event.type == "tool.use"]
+        for how in ({"texts": ["3704-0044"]}, {"fields": [(places[1], "/input")], "spread": False}):
+            with self.subTest(how):
+                copy = MemorySessionStore()
+                export_session(self.store, copy, session_id)
+                notices = erase(copy, session_id, **how, seal=self.seal).notices
+                self.assertEqual(len(notices), 1, notices)
+                self.assertIn(f"the run of session {session_id!r} was ended", notices[0])
+                self.assertEqual(copy.open_question_ids(session_id), ())
+                await submit(None, self.options("Done.", session_store=copy, resume=session_id)).wait()
+                results = [event for event in copy.read_events(session_id) if isinstance(event, ToolResult)]
+                self.assertEqual([event.outcome for event in results], ["cancelled", "cancelled"])
+        self.assertFalse((self.folder / "new.txt").exists())
+
+    async def test_an_erasure_elsewhere_in_the_log_leaves_a_parked_run_as_it_is(self) -> None:
+        session_id = await self.parked(self.calls)
+        seen = self.store.open_question_ids(session_id)
+        prompt = [event.seq or 0 for event in self.store.read_events(session_id) if event.type == "user.message"]
+        self.assertEqual(erase(self.store, session_id, [(prompt[0], "/text")], seal=self.seal).notices, ())
+        self.assertEqual(self.store.open_question_ids(session_id), seen)
+
+    async def test_the_run_of_the_session_that_started_a_subagent_ends_too(self) -> None:
+        helper = AgentDefinition("helps", "Help.", provider=ScriptedProvider([self.calls]), model="scripted")
+        task = {"tool_calls": [{"name": "Task", "arguments": {"agent": "helper", "prompt": "write"}}]}
+        parent = await self.parked(task, agents={"helper": helper})
+        child = self.store.list_children(parent)[0]
+        erase(self.store, child, texts=["3704-0044"], seal=self.seal)
+        self.assertEqual(self.store.open_question_ids(parent), ())
+        run = submit(None, self.options("Done.", resume=parent, agents={"helper": helper}))
+        self.assertEqual((await run.wait()).stop_reason, "end")
+        self.assertFalse((self.folder / "new.txt").exists())
+        for name in (parent, child):
+            self.assertTrue(verify_session(self.store, name).ok)
 
 
 class FindingValues(unittest.TestCase):

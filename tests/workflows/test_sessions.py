@@ -57,6 +57,13 @@ async def asks(flow: Flow) -> str:
     return await flow.ask("What is the key?")
 
 
+@workflow
+async def looks_up(flow: Flow) -> str:
+    account = await flow.step(lambda: "DE89 3704", name="look")
+    await flow.ask("Pay?", choices=("yes", "no"))
+    return await flow.step(note, account, effect="unsafe", name="pay")
+
+
 class Sessions(unittest.IsolatedAsyncioTestCase):
     def setUp(self) -> None:
         self.store = MemorySessionStore()
@@ -118,6 +125,16 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         erase(self.store, "s", texts=["Ada Lovelace"])
         self.assertNotIn("Lovelace", str(self.store.read_events("s.inbox")))
         self.assertEqual((await order.resume("s", options=self.options)).stop_reason, "waiting")
+
+    async def test_a_workflow_does_not_continue_with_the_mark_of_an_erased_value(self) -> None:
+        await looks_up.run(options=self.options, session="s")
+        question = open_questions(self.store, "s", Seal(None))[0]
+        erase(self.store, "s", texts=["DE89 3704"])
+        await answer_question(self.store, "s", question.question_id, "yes")
+        for _ in range(2):
+            with self.assertRaisesRegex(RunFailedError, r"step 1 \(look\) .* has lost values to an erasure"):
+                await looks_up.resume("s", options=self.options)
+        self.assertEqual(RUNS, [])
 
     async def test_an_end_is_found_after_any_number_of_titles(self) -> None:
         await order.run("tea", options=self.options, session="s")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
-from ...events import Event, RecordErased, RecordErasing, SessionForked
+from ...events import Event, RecordErased, RecordErasing, SessionForked, ToolResult, ToolUse
 from ...ground.disk import SystemDisk, whole_file
 from ...ground.frozen import changed, frozen
 from ...serialization import dumps_event, dumps_json
@@ -29,8 +29,9 @@ from ...sessions.base import DIGEST_WITHIN, SessionStore
 from ...sessions.folds.search import Progress
 from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import Seal
+from .abandoned import end_session
 from .archive import archive_session, restore_session
-from .commit import ERASED
+from .commit import ERASED, is_at_or_below
 from .lifecycle import kept_with, reachable
 from .places import (
     FieldPlace,
@@ -46,6 +47,8 @@ from .places import (
 
 # How often a log that grew while it was read is read again.
 ROUNDS = 3
+# The states of a run that a later process continues.
+_RESUMABLE = ("running", "waiting", "suspended")
 
 
 @frozen
@@ -66,8 +69,8 @@ class Erasure:
     """The result of an erasure or of a dry run.
 
     `told` are forks and children without any of the values, whose logs only record the erasure. `archives` are the archive
-    files to rewrite. `notices` are sentences about copies that this program cannot reach, and about earlier erasures that it
-    finished.
+    files to rewrite. `notices` are sentences about copies that this program cannot reach, about earlier erasures that it
+    finished, and about runs that it ended because one of their open calls has lost a part of its input.
     """
 
     erasure_id: str
@@ -134,10 +137,12 @@ def erase(
 
     others = others_now()
     _refuse_unerasable(store, [*others, session_id])
-    earlier_notices: list[str] = []
-    if not dry_run and any(each.source_session_id == session_id for each in _unfinished(store, [*others, session_id])):
-        finished = finish_erasures(store, session_id, seal=seal)
-        earlier_notices = [f"erasure {name}, which had been stopped, was finished first" for name in finished]
+    first_notices: list[str] = []
+    if not dry_run:
+        if any(each.source_session_id == session_id for each in _unfinished(store, [*others, session_id])):
+            finished = finish_erasures(store, session_id, seal=seal)
+            first_notices += [f"erasure {name}, which had been stopped, was finished first" for name in finished]
+        first_notices += _end_runs(store, [*others, session_id], session_id, asked_places, needles, seal)
     work = _ErasureWork(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
@@ -156,7 +161,7 @@ def erase(
     touched = [*(each.session_id for each in sessions if each.places or each.blobs), session_id]
     notices = () if dry_run else work.finish(touched)
     relatives = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
-    all_notices = (*earlier_notices, *notices)
+    all_notices = (*first_notices, *notices)
     return Erasure(work.erasure_id, (mine, *sessions), relatives, tuple(done_archives), all_notices)
 
 
@@ -255,6 +260,49 @@ def _refuse_unerasable(store: SessionStore, names: Iterable[str]) -> None:
             store.refuse_kept(keeper, "erased from", may_shorten=True)
         if store.is_held(name):
             raise SessionLockedError(name, "a run")
+
+
+def _end_runs(
+    store: SessionStore,
+    names: Iterable[str],
+    source: str,
+    asked_places: Sequence[FieldPlace],
+    needles: Needles,
+    seal: Seal,
+) -> list[str]:
+    """End each parked or lost run with an open call that would lose a part of its input; return sentences about them.
+
+    Resumed, it would execute the call with marks in place of the erased values.
+    """
+    ended: dict[str, None] = {}
+    for name in names:
+        if store.read_run_state(name) not in _RESUMABLE:
+            continue
+        events = store.read_events(name)
+        results = {event.tool_use_id for event in events if isinstance(event, ToolResult)}
+        uses = [event for event in events if isinstance(event, ToolUse) and event.tool_use_id not in results]
+        open_seqs = {event.seq for event in uses}
+        places = find_places(events, asked_places if name == source else (), needles)[0]
+        if any(seq in open_seqs and is_at_or_below(pointer, "/input") for seq, pointer in places):
+            # The outermost run first: it ends those of its subagents, and a subagent's alone would leave its question there.
+            for each in reversed([name, *_callers(store, name)]):
+                if end_session(store, each, seal, also_parked=True)[1]:
+                    ended[each] = None
+    return [
+        f"the run of session {name!r} was ended: one of its open calls has lost a part of its input" for name in ended
+    ]
+
+
+def _callers(store: SessionStore, session_id: str) -> list[str]:
+    """The sessions in whose calls a subagent's session runs, nearest first."""
+    found: list[str] = []
+    row = store.read_summary(session_id)
+    while row.is_child and row.parent is not None and row.parent not in (session_id, *found):
+        if not store.session_exists(row.parent):
+            break
+        found.append(row.parent)
+        row = store.read_summary(row.parent)
+    return found
 
 
 def _parents(store: SessionStore) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...events import (
     Event,
+    RecordErasing,
     Result,
     SessionForked,
     SessionRewound,
@@ -39,13 +40,13 @@ class StepsFold(Fold):
 
     `calls` are the records of the current history's calls, by id. `prompt` is the text that contains the arguments, and
     `prompt_seq` its event. `taken` are the numbers in the inbox of the external events that the workflow received,
-    `published` its published values by name, and `ended` its end. `finished` counts the steps that have ended since the last
-    cut.
+    `published` its published values by name, and `ended` its end. `erased` are the numbers of events that have lost values
+    to an erasure. `finished` counts the steps that have ended since the last cut.
     """
 
     name = "workflow_steps"
-    version = 2
-    reads = (ToolUse, ToolResult, UserMessage, SessionRewound, SessionForked, Result)
+    version = 3
+    reads = (ToolUse, ToolResult, UserMessage, SessionRewound, SessionForked, RecordErasing, Result)
 
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
@@ -54,6 +55,7 @@ class StepsFold(Fold):
         self.ended: Result | None = None
         self.taken: set[int] = set()
         self.published: dict[str, Any] = {}
+        self.erased: set[int] = set()
         self.finished = 0
         self._kept: dict[str, list[Any]] = {}
 
@@ -70,6 +72,10 @@ class StepsFold(Fold):
         while (later := self.find(f"{number}_{attempt}")) is not None:
             newest, attempt = later, attempt + 1
         return newest is not None and newest.result is None
+
+    def is_erased(self, record: CallRecord) -> bool:
+        """Whether the input or the result of a call has lost values to an erasure."""
+        return any(event is not None and event.seq in self.erased for event in (record.use, record.result))
 
     def wanted_events(self) -> set[str]:
         """The names of the events that steps wait for."""
@@ -101,6 +107,8 @@ class StepsFold(Fold):
                 self.ended = event
             case SessionForked():
                 self.taken = set()  # those were events of the source: a fork has an inbox of its own
+            case RecordErasing():
+                self.erased.update(place["seq"] for place in event.fields if isinstance(place.get("seq"), int))
             case SessionRewound():
                 self._rewind(event.to_seq, {record.use.tool_use_id for record in view.open_calls()})
 
@@ -148,11 +156,12 @@ class StepsFold(Fold):
             "prompt_seq": self.prompt_seq,
             "taken": sorted(self.taken),
             "published": self.published,
+            "erased": sorted(self.erased),
         }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self._kept, self.prompt, self.taken = dict(kept["steps"]), kept["prompt"], set(kept["taken"])
-        self.published, self.prompt_seq = dict(kept["published"]), kept["prompt_seq"]
+        self.published, self.prompt_seq, self.erased = dict(kept["published"]), kept["prompt_seq"], set(kept["erased"])
         self.calls = {call_id: record for call_id, record in self.calls.items() if call_id not in self._kept}
         self.finished = 0
 

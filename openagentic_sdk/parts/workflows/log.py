@@ -35,6 +35,12 @@ class WorkflowLog:
     def check(self, number: str, plan: StepPlan, at: str, record: CallRecord) -> None:
         """Compare a step with its record. Raises `WorkflowChangedError`, which ends the run whatever the body does."""
         try:
+            if self.fold.is_erased(record):
+                text = (
+                    f"step {number} ({plan.name}) of the workflow has lost values to an erasure, and the workflow would "
+                    "continue with marks in their place: start a new session"
+                )
+                raise WorkflowChangedError(text, step=number)
             check_record(number, plan, at, record, self._run.parts.masked)
         except WorkflowChangedError as error:
             # The body may catch the error that is raised, but not this record of it.
