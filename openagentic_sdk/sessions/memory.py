@@ -52,6 +52,7 @@ class _MemorySession:
     updated: int
     lines: list[str] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
+    outputs: dict[str, bytes] = field(default_factory=dict)
     checkpoint: bytes | None = None
     epoch: int = 0
     is_held: bool = False
@@ -147,6 +148,20 @@ class MemorySessionStore(SessionStore):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         for digest in digests:
             self._session(session_id).blobs.pop(digest, None)
+
+    def list_outputs(self, session_id: str) -> list[str]:
+        return sorted(self._session(session_id).outputs)
+
+    def read_output(self, session_id: str, name: str) -> bytes:
+        outputs = self._session(session_id).outputs
+        return outputs[name] if name in outputs else super().read_output(session_id, name)
+
+    def add_output(self, session_id: str, name: str, data: bytes) -> None:
+        self._session(session_id).outputs[name] = data
+
+    def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
+        for name in names:
+            self._session(session_id).outputs.pop(name, None)
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

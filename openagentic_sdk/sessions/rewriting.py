@@ -10,10 +10,13 @@ from hashlib import sha256
 
 from ..errors import StorageError
 from ..events import Event, SessionForked
+from ..ground.patterns import regex
 from .authority import Authority, signed_body, with_mac
 from .core import StoreCore
 from .seal import Seal
 
+# The names of outputs: no path leads out of their folder.
+OUTPUT_NAME = regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 # Returns replacements for some of a log's events, by `seq`.
 Rewrite = Callable[[Sequence[Event]], Mapping[int, Event]]
 
@@ -45,6 +48,9 @@ class Rewriting(StoreCore):
     def read_output(self, session_id: str, name: str) -> bytes:
         """Return the bytes of a file that `list_outputs` names. Raises `StorageError`."""
         raise StorageError(f"session {session_id!r} has no stored output {name!r}", session_id=session_id)
+
+    def add_output(self, session_id: str, name: str, data: bytes) -> None:
+        """Store an output of a copied session under its name. A store without such files ignores it."""
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
         """Delete files that `list_outputs` names. A missing one is not an error."""

@@ -351,11 +351,16 @@ class Erasing(RecordCase):
     def test_archives_are_written_again(self) -> None:
         store = FileSessionStore(self.folder / "files")
         self.family(store, SECRET)
+        for name, text in (("holds.txt", f"x {SECRET} y"), ("other.txt", "no")):
+            store.add_output("s", name, text.encode())
+            self.goes_on(store, "s", [ToolResult(f"call_{len(name)}", {"stdout_file": f"/log/{name}"})])
         archive_session(store, "s", self.folder / "s.zip")
         self.erased(store, texts=[SECRET], archives=[self.folder / "s.zip"])
         for path, data in stored_bytes(self.folder).items():
             for form in forms(SECRET):
                 self.assertNotIn(form, data, path)
+        with zipfile.ZipFile(self.folder / "s.zip") as file:
+            self.assertEqual([name for name in file.namelist() if "/outputs/" in name], ["0/outputs/other.txt"])
         events = read_bundle(self.folder / "s.zip")["s"]
         self.assertEqual(verify_record("s", events, self.trust).problems, ())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -404,6 +405,54 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual(source.list_sessions(), [])
             archive.restore_session(source, moved)
             self.assertEqual(len(source.list_sessions()), 3)
+
+    def test_outputs_that_calls_stored_as_files_go_into_archives_and_copies(self) -> None:
+        source = FileSessionStore(self.place / "source", durability="flush")
+        session_id = self.session(source, [UserMessage("a")])
+        outputs = source.session_dir(session_id) / "outputs"
+        outputs.mkdir()
+        (outputs / "call_1-0a.stdout.txt").write_bytes(b"all of it")
+        path = self.place / "whole.zip"
+        archive.archive_session(source, session_id, path, remove=True)
+        archive.restore_session(source, path)
+        self.assertEqual((outputs / "call_1-0a.stdout.txt").read_bytes(), b"all of it")
+        target = FileSessionStore(self.place / "target", durability="flush")
+        for expected in ([(session_id, True)], [(session_id, False)]):
+            self.assertEqual(list(lifecycle.copy_missing(source, target, session_id)), expected)
+            self.assertEqual(target.read_output(session_id, "call_1-0a.stdout.txt"), b"all of it")
+            target.delete_outputs(session_id, target.list_outputs(session_id))  # a kill before it was copied
+
+        def mislead(members: dict[str, bytes]) -> None:
+            members["0/outputs/../../evil"] = b"evil"
+            manifest = json.loads(members[archive.MANIFEST_NAME])
+            manifest["sessions"][0]["outputs"] = {"../../evil": hashlib.sha256(b"evil").hexdigest()}
+            members[archive.MANIFEST_NAME] = json.dumps(manifest).encode()
+
+        rewrite(path, bad := self.place / "bad.zip", mislead)
+        empty = FileSessionStore(self.place / "empty", durability="flush")
+        with self.assertRaisesRegex(StorageError, "cannot be called '../../evil'"):
+            archive.restore_session(empty, bad)
+        self.assertEqual((empty.list_sessions(), list(self.place.rglob("evil"))), ([], []))
+
+    def test_a_session_whose_output_is_not_in_its_archive_is_not_removed(self) -> None:
+        source = FileSessionStore(self.place / "source", durability="flush")
+        session_id = self.session(source, [UserMessage("a")])
+        (source.session_dir(session_id) / "outputs").mkdir()
+        (source.session_dir(session_id) / "outputs" / "a name with spaces").write_bytes(b"x")
+        with self.assertRaisesRegex(StorageError, "has an output, a name with spaces, that is not in the archive"):
+            archive.archive_session(source, session_id, self.place / "a.zip", remove=True)
+        self.assertEqual(source.list_sessions(), [session_id])
+
+    @full_size
+    def test_a_session_with_a_file_of_zeros_can_be_archived(self) -> None:
+        source = open_store("memory:")
+        session_id = self.session(source, [UserMessage("a")])
+        source.put_blob(session_id, bytes(archive.MAX_UNCHECKED_BYTES + 1))
+        path = self.place / "zeros.zip"
+        archive.archive_session(source, session_id, path)
+        target = open_store("memory:")
+        archive.restore_session(target, path)
+        self.assertEqual(target.list_blobs(session_id), source.list_blobs(session_id))
 
     def test_a_summary_begins_with_the_current_metadata(self) -> None:
         def check(store: SessionStore) -> None:

@@ -51,6 +51,7 @@ from ...sessions.folds.usage import Usage
 from ...sessions.folds.view import SessionView
 from ...sessions.rebuild import Message, rebuild_messages, standing_events
 from ...sessions.resume import load_view
+from ...sessions.rewriting import OUTPUT_NAME
 from ...sessions.seal import Seal
 from .abandoned import ends_of_rewind
 from .depth import flattened
@@ -470,6 +471,7 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
         ends = [(store.last_seq(name), store.read_metadata(name)["created_at"]) for store in (source, target)]
         if ends[0] != ends[1]:
             raise SessionExistsError(name)
+        _copy_outputs(source, target, name)
         yield name, False
 
 
@@ -492,7 +494,20 @@ def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool
         created_at=meta["created_at"],
         blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
     )
-    return not any(isinstance(event, RecordErasing | RecordErased) for event in source.iter_events(name, after_seq=end))
+    try:
+        _copy_outputs(source, target, name)
+        changes = source.iter_events(name, after_seq=end)
+        return not any(isinstance(event, RecordErasing | RecordErased) for event in changes)
+    except BaseException:  # after any error, even a Ctrl-C, no partial copy may remain
+        target.delete_session(name)
+        raise
+
+
+def _copy_outputs(source: SessionStore, target: SessionStore, name: str) -> None:
+    """Copy the files in which calls stored whole outputs, except those that a previous attempt copied."""
+    for output in sorted({*source.list_outputs(name)} - {*target.list_outputs(name)}):
+        if OUTPUT_NAME.fullmatch(output):
+            target.add_output(name, output, source.read_output(name, output))
 
 
 def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:

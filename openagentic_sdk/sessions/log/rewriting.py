@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ...errors import StorageError
 from ...ground.clock import Clock
-from ...ground.disk import Disk, remove_tree
+from ...ground.disk import Disk, make_folder, remove_tree, write_durably
 from ...ground.system import BINARY, NO_FOLLOW, os_reason
 from ..arguments import DIGEST
 from ..base import SessionStore
-from ..rewriting import Rewrite
+from ..rewriting import OUTPUT_NAME, Rewrite
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
 from .folder import BLOBS_NAME, LOG_NAME, META_NAME, SUMMARY_NAME, is_session_folder, storage_errors, sweep_unfinished
@@ -69,6 +69,14 @@ class RewritingFiles(SessionStore):
             path = self.session_dir(session_id) / OUTPUTS_NAME / name
             with os.fdopen(self._disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW), "rb") as file:
                 return file.read()
+
+    def add_output(self, session_id: str, name: str, data: bytes) -> None:
+        folder = self.session_dir(session_id) / OUTPUTS_NAME
+        with storage_errors(session_id, "cannot store an output"):
+            if OUTPUT_NAME.fullmatch(name) is None:  # it comes from an archive, and could lead out of the folder
+                raise StorageError(f"an output of session {session_id!r} cannot be called {name!r:.200}")
+            make_folder(self._disk, folder, sync=True)
+            write_durably(self._disk, folder / name, data)
 
     def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
         with storage_errors(session_id, "has an output that cannot be deleted"):
