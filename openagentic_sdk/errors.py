@@ -202,10 +202,8 @@ class SessionNotFoundError(SessionError, LookupError):
 class SessionExistsError(SessionError):
     """A session with this id already exists."""
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"session {session_id!r} already exists: resume it or choose another id", session_id=session_id
-        )
+    def __init__(self, session_id: str, why: str = "already exists: resume it or choose another id") -> None:
+        super().__init__(f"session {session_id!r} {why}", session_id=session_id)
 
 
 class SessionLockedError(SessionError):

@@ -470,7 +470,14 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
             continue
         ends = [(store.last_seq(name), store.read_metadata(name)["created_at"]) for store in (source, target)]
         if ends[0] != ends[1]:
-            raise SessionExistsError(name)
+            (count, created), (other_count, other_created) = ends
+            if created != other_created:
+                raise SessionExistsError(name)
+            raise SessionExistsError(
+                name,
+                f"has {count:,} events, and in the target it has {other_count:,} events: unless it was continued there, "
+                "delete it there and copy it again",
+            )
         _copy_outputs(source, target, name)
         yield name, False
 
