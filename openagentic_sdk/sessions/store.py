@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import (
-    InvalidEventError,
     LogCorruptError,
     SessionError,
     SessionLockedError,
@@ -40,7 +39,7 @@ from ..events import Event
 from ..ground.checks import check_settings
 from ..ground.checks import path as path_check
 from ..ground.clock import Clock
-from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
+from ..ground.disk import Disk, SystemDisk, make_folder, read_regular, remove_tree, rename_durably, write_durably
 from ..ground.patterns import regex
 from ..ground.system import BINARY, NO_FOLLOW
 from ..serialization import loads_json
@@ -83,6 +82,8 @@ __all__ = ["FileSessionStore", "SessionStore"]
 # The number of imported events that are folded into the new session's summary together.
 FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
+# A longer file was not written by a store: metadata are a few short texts.
+_MAX_META_BYTES = 64 << 20
 # If somebody has a removed file open, NFS and FUSE only rename it, to a name that begins like this.
 _OPEN_FILES = (".nfs", ".fuse_hidden")
 _REQUEST_ID = regex(rb'"request_id":\s*("(?:[^"\\]|\\.)*")')
@@ -444,8 +445,8 @@ class FileSessionStore(ListedFiles):
         folder = self.session_dir(session_id)
         with storage_errors(session_id, "has metadata that cannot be read"):
             try:
-                return Meta.from_json(path_in(folder, META_NAME).read_bytes(), session_id)
-            except (FileNotFoundError, InvalidEventError):
+                return Meta.from_json(read_regular(path_in(folder, META_NAME), _MAX_META_BYTES), session_id)
+            except (FileNotFoundError, ValueError):  # missing, or not what was written there
                 # A cache: without it, the session is intact, and only the metadata of its creation is lost.
                 first = None
                 with contextlib.suppress(LogCorruptError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
+import threading
 import unittest
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,19 @@ class UnreadableStoreTest(unittest.TestCase):
         with no_more_files(), self.assertRaisesRegex(StorageError, "cannot look up a request id: Too many open files"):
             self.store.claim_request("b", "order-17")
         self.assertEqual(self.store.claim_request("b", "order-17"), "a")
+
+    @unittest.skipUnless(hasattr(os, "mkfifo"), "this system has no named pipes")
+    def test_a_pipe_in_place_of_the_metadata_is_not_waited_for(self) -> None:
+        meta = self.store.session_dir("a") / "meta.json"
+        meta.unlink()
+        os.mkfifo(meta)
+        # Bounds failure: a reader that waits receives this.
+        late = threading.Timer(30, meta.write_bytes, (b"{}",))
+        late.start()
+        self.addCleanup(late.cancel)
+        self.assertEqual(self.store.read_metadata("a")["metadata"], {})
+        self.assertEqual(sorted(row.id for row in self.store.list_session_summaries()), ["a", "b"])
+        self.assertTrue(late.is_alive())
 
     @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
     def test_a_session_that_cannot_be_created_leaves_nothing_behind(self) -> None:
