@@ -18,6 +18,7 @@ from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import hold_session, purge_session, purge_sessions, retain_session
 from openagentic_sdk.parts.record.lifecycle import TOMBSTONES, delete_session, export_session, fork_session
 from openagentic_sdk.parts.record.sign import sign_session
+from openagentic_sdk.parts.record.verify_log import salvage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.seal import KEY_FILE_NAME
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -255,6 +256,18 @@ class Commands(RecordCase):
         self.assertEqual(self.top("export", "s", "--format", "record", "-o", page)[0], 0)
         code, said = self.top("verify", "--signed", page)
         self.assertEqual((code, "holds" in said), (0, True), said)
+
+    def test_erasing_from_a_salvaged_session_names_the_damaged_log_to_delete(self) -> None:
+        log = self.store.session_dir("s") / "events.jsonl"
+        log.write_bytes(log.read_bytes()[:-9] + b"\n" + log.read_bytes()[-9:])
+        saved = salvage(self.store, "s").session_id
+        (self.folder / "text").write_text("4711-secret")
+        erasing = ("erase", saved, "--text-file", str(self.folder / "text"), "--yes")
+        code, said = self.command(*erasing)
+        self.assertEqual((code, "delete it with `openagentic-sdk sessions delete s --store" in said), (1, True), said)
+        self.assertEqual(self.command("delete", "s", "--yes")[0], 0)
+        self.assertEqual(self.command(*erasing)[0], 0)
+        self.assertNotIn("4711-secret", str(self.store.read_events(saved)))
 
     def test_verify_fails_for_an_unsigned_session_if_signatures_are_required(self) -> None:
         code, said = self.command("verify", "--signed", "s")

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from ...errors import (
     ConcurrencyError,
+    LogCorruptError,
     OpenAgentSdkError,
     OptionsError,
     SessionError,
@@ -105,6 +106,13 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         if not args.dry_run:
             print(f"stopped: {_remaining(store, session_id)}", file=sys.stderr)
         return INTERRUPTED
+    except LogCorruptError as error:
+        name = on_one_line(str(error.session_id))
+        text = (
+            f"{error}; nothing can be erased from a damaged log, so once it has been salvaged, delete it with "
+            f"`openagentic-sdk sessions delete {name}{store_flag(args)}`, and repeat the command for the new session"
+        )
+        raise SessionError(text, session_id=error.session_id) from error
     except (StorageError, SessionLockedError, ConcurrencyError) as error:
         if args.dry_run:
             raise
