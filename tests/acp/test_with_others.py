@@ -100,7 +100,7 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
         path = editor.write("a.txt", "zero\r\none\r\n")
         await editor.take_turn(await editor.start(fs={"readTextFile": True}))
         check_messages(self, editor.messages)
-        self.assertEqual([m["params"]["path"] for m in editor.asked("fs/read_text_file")], [path])
+        self.assertEqual({m["params"]["path"] for m in editor.asked("fs/read_text_file")}, {path})
         return Path(path).read_text(), [u for u in editor.updates if u.get("status") == "failed"]
 
     async def test_unsaved_text_of_an_editor_is_not_changed(self) -> None:
@@ -113,6 +113,23 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
             with self.subTest(str(held)):
                 text, failed = await self._edit(held)
                 self.assertEqual((failed, "two" in text), ([], True))
+
+    async def test_what_a_person_types_while_the_question_about_an_edit_is_open_is_kept(self) -> None:
+        buffer = {"content": "zero\none\n"}
+
+        def type_and_allow(params: dict[str, Any]) -> Any:
+            buffer["content"] += "and more\n"
+            return choose("always")(params)
+
+        editor = Editor(
+            [{"tool_calls": [READ]}, {"tool_calls": [EDIT]}, "Done."],
+            answers={"session/request_permission": type_and_allow, "fs/read_text_file": lambda params: dict(buffer)},
+        )
+        path = editor.write("a.txt", "zero\none\n")
+        await editor.take_turn(await editor.start(fs={"readTextFile": True}))
+        self.assertEqual(Path(path).read_text(), "zero\none\n")
+        failed = [update for update in editor.updates if update.get("status") == "failed"]
+        self.assertIn("is open in the person's editor with unsaved changes", json.dumps(failed))
 
     async def test_a_file_that_the_editor_does_not_give_is_not_changed(self) -> None:
         for held in ({"content": 5}, [], "x", {}):

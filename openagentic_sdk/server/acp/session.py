@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from ...permissions.gate import PermissionGate
 from ...permissions.policy import PermissionMode
 from ...runs.turns import Turns
 from ...sessions.base import SessionStore
-from .buffers import unsaved_guard
+from .buffers import EDITS, find_unsaved, unsaved_guard
 from .questions import NO_ANSWER, STOP, choice_params, chosen, form_answer, form_params, permission_params
 from .view import EditorView
 
@@ -79,7 +79,7 @@ class EditorSession:
         options = replace(options, permission_gate=self._gate, part="first")
         if editor.reads_files:
             hooks = options.hooks or HookEngine()
-            guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
+            guard = unsaved_guard(self._read_buffer)
             options = replace(options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
         self.turns = Turns(options)
         assert isinstance(options.session_store, SessionStore), "the options were created with a store"
@@ -219,7 +219,14 @@ class EditorSession:
         option = chosen(await self._request("session/request_permission", params), params["options"])
         if option == STOP:
             await self.stop("cancel")
-        return option if option in ("yes", "always") else "no"
+        if option not in ("yes", "always"):
+            return "no"
+        # Again: the user may have typed while the question was open.
+        name, input = question.details.get("tool_name"), question.details.get("input")
+        if not self._editor.reads_files or name not in EDITS or not isinstance(input, Mapping):
+            return option
+        unsaved = await find_unsaved(self._read_buffer, input, self.cwd)
+        return option if unsaved is None else f"no because {unsaved}"
 
     async def _ask_the_person(self, question: UserQuestion) -> str:
         call = self.view.call_of(question.tool_use_id)
@@ -241,6 +248,9 @@ class EditorSession:
             return self._store.read_blob(self.id, sha256)
         except SessionError:  # missing, or stored in a subagent's session
             return None
+
+    async def _read_buffer(self, path: str) -> Any:
+        return await self._request("fs/read_text_file", {"path": path})
 
     async def _request(self, method: str, params: Json) -> Any:
         return await self._editor.peer.request(method, {"sessionId": self.id, **params})
