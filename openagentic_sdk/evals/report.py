@@ -14,6 +14,7 @@ from ..events import EvalCase, EvalFinished, EvalStarted, Event
 from ..ground.frozen import frozen
 from ..ground.text import on_one_line, printable
 from ..permissions.shell import words
+from ..sessions.folds.summary import calendar_time
 
 # Which failed repeats make a case fail.
 FailOn = Literal["any", "most", "all"]
@@ -284,7 +285,7 @@ def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
         errors = sum(map(is_error, runs))
         missing = [(case, repeat) for case, other, repeat in report.missing() if other == variant]
         failures = sum(not run.passed for run in runs) - errors - len(wavering)
-        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(report.ts or 0))
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(calendar_time(report.ts)))
         name = f"{report.started.suite}.{variant}"
         head = {
             "package": report.started.suite,

@@ -1,12 +1,19 @@
 """Exports of sessions in formats of other programs."""
 
+import io
 import json
 import unittest
 
 from openagentic_sdk.api import run
 from openagentic_sdk.cli.commands.export import build_mask
+from openagentic_sdk.cli.commands.workflow import step_line
+from openagentic_sdk.cli.output.terminal import Screen
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
+from openagentic_sdk.parts.record.folds.transcript import transcript_entries
+from openagentic_sdk.parts.workflows.progress import StepProgress
 from openagentic_sdk.testing.validity import find_fault
 from tests.runtime.support import options_for
 
@@ -35,6 +42,16 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="# hi", options=options)
         self.session_id = result.session_id
         self.events = options.session_store.read_events(result.session_id)
+
+    def test_times_that_no_calendar_shows_are_written_as_the_nearest_one(self):
+        last = "9999-12-31T23:59:59.000Z"
+        for ts, expected in ((1.8e12, last), (1e20, last), (-1e20, "1970-01-01T00:00:00.000Z")):
+            event = changed(UserMessage("hi", ts=ts), seq=1)
+            self.assertEqual([entry["timestamp"] for entry in transcript_entries([event], "s", "/")], [expected])
+            step = StepProgress("1", "sleep", due=ts)
+            self.assertRegex(
+                step_line(step, Screen(io.StringIO())), r"sleep until (1970-01-01|1969-12-31|9999-12-31|10000)"
+            )
 
     def test_spans_form_one_tree_with_the_names_of_the_conventions(self):
         spans = spans_of(to_otlp(self.events))

@@ -17,6 +17,7 @@ from ...options import OpenAgenticOptions
 from ...parts.masking import environment_redactor, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
+from ...sessions.folds.summary import calendar_time
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
 from ..actions import ActionList
 from ..exits import FAILED, OK
@@ -116,7 +117,9 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
             doubt = f"not shown to sessions unasked: {entry.doubt}"
             lines = [f"{entry.path}: {doubt if entry.doubt else 'shown to every session that keeps notes'}"]
             for write in entry.writes:
-                lines.append(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
+                lines.append(
+                    f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(calendar_time(write.at)))} {_by(write)}"
+                )
                 prompts = [
                     e.text
                     for e in _events(store, write)

@@ -37,6 +37,7 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
+from ...sessions.folds.summary import calendar_time
 from ...sessions.resume import load_view
 from ...sessions.seal import KEY_FILE_NAME, Seal
 from ..actions import ActionList, add_list_flag, run_over_store
@@ -365,7 +366,7 @@ def step_line(step: StepProgress, screen: Screen) -> str:
     took = _span(step.ended - step.began) if step.began and step.ended else ""
     cost = "" if step.cost_usd is None else f"${step.cost_usd:.4f}"
     attempt = f" (attempt {step.attempt})" if step.attempt > 1 else ""
-    due = f"until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(step.due))}" if step.due and not step.ended else ""
+    due = f"until {_moment(step.due)}" if step.due and not step.ended else ""
     words = on_one_line(" ".join(filter(None, (step.name + attempt, step.at, due, step.message))), 300)
     return f"{state} {step.number:<8} {took:>7} {cost:>8}  {words}".rstrip()
 
@@ -377,6 +378,10 @@ def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = 
     ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
     time_left = "" if left_s is None else f", about {_span(left_s)} left"
     return f"{on_one_line(progress.name, 60)}: {counts}{cost}{ran}{time_left}"
+
+
+def _moment(ts: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(calendar_time(ts)))
 
 
 def _span(seconds: float) -> str:
@@ -396,7 +401,7 @@ def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
         choices = f" ({', '.join(each.choices)})" if each.choices else ""
         lines.append(f"? {on_one_line(each.prompt, 500)}{on_one_line(choices, 200)}  question {on_one_line(key)}")
     if progress.wake_at is not None and progress.state == "waiting":
-        lines.append(f"continues at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(progress.wake_at))}")
+        lines.append(f"continues at {_moment(progress.wake_at)}")
     if progress.message and progress.state == "failed":
         lines.append(screen.styled(on_one_line(progress.message, 2000), "red"))
     if progress.state == "ended":

@@ -165,6 +165,11 @@ def time_after(updated: float, ts: float | None) -> float:
     return ts if ts is not None and tick <= ts <= LAST_TIME else tick
 
 
+def calendar_time(ts: float | None) -> float:
+    """The time in epoch seconds, moved to the nearest one that can be shown: a log from elsewhere may contain any number."""
+    return min(max(ts or 0.0, 0.0), LAST_TIME)
+
+
 def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
     """The summary as JSON values, with the version of its fold."""
     return {"version": SUMMARY_VERSION, **summary.__dict__}

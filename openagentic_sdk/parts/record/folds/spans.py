@@ -33,6 +33,7 @@ from ....events import (
 from ....ground.frozen import frozen
 from ....ground.text import Redact
 from ....ground.words import shortened
+from ....sessions.folds.summary import calendar_time
 from ....sessions.folds.trace import read_traceparent
 from ....sessions.folds.usage import Usage, add_usage, normalize_usage
 from ....sessions.rebuild import Conversation
@@ -46,7 +47,6 @@ _INTERNAL, _CLIENT = 1, 3
 _STATUS_ERROR = 2
 _MAX_ERROR_CHARS, _MAX_TEXT_CHARS, _MAX_DESCRIPTION_CHARS = 80, 2_000, 500
 _MAX_CONTENT_CHARS, _MAX_MESSAGE_CHARS = 64 * 1024, 16 * 1024
-_LAST_TIME = 253402300799.0
 # The first of these events after an answer ends its span; until then, a retry may continue it.
 _AFTER_ANSWER = (SystemInit, ModelContext, ModelRequest, ToolStarted, Result)
 # The key for the place in the log where a span began; internal, not sent.
@@ -434,7 +434,7 @@ def _usage_facts(usage: Usage | None) -> dict[str, Any]:
 
 
 def _nanoseconds(ts: float | None) -> str:
-    return str(int(min(max(ts or 0.0, 0.0), _LAST_TIME) * _NANOSECONDS))
+    return str(int(calendar_time(ts) * _NANOSECONDS))
 
 
 def masked(value: Any, mask: Redact | None) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....events import AssistantMessage, Event, ToolResult, ToolUse, UserMessage
+from ....sessions.folds.summary import calendar_time
 from ....version import __version__
 
 
@@ -36,7 +37,7 @@ def transcript_entries(
         else:
             continue
         name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{session_id}:{event.seq}"))
-        timestamp = datetime.fromtimestamp(event.ts or 0, UTC).isoformat(timespec="milliseconds")
+        timestamp = datetime.fromtimestamp(calendar_time(event.ts), UTC).isoformat(timespec="milliseconds")
         yield {
             "parentUuid": parent,
             "isSidechain": False,
