@@ -124,6 +124,9 @@ class RetryTable(unittest.TestCase):
             ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
             ({"retry-after": "Tue, 14 Nov 2023 22:13:30 GMT"}, 10.0),
             ({"retry-after": "Tue, 14 Nov 2023 22:13:10 GMT"}, 0.0),
+            ({"retry-after": "1700000010"}, 10.0),
+            ({"retry-after": "Mon, 99999999999999999999 Jan 2020 00:00:00 GMT"}, None),
+            ({"retry-after": "Mon, 01 Jan 2020 00:00:00 +99999999999999999999"}, None),
             ({"retry-after": "soon"}, None),
             ({"retry-after": "-5"}, None),
             ({"retry-after": "1e999"}, None),
@@ -248,6 +251,23 @@ class BreakerTable(unittest.TestCase):
         with self.assertRaises(CircuitOpenError):
             breaker.admit(99)
         breaker.admit(100)
+
+    def test_no_endpoint_is_left_alone_for_longer_than_an_hour_or_because_of_what_it_asked_before_it_answered(
+        self,
+    ) -> None:
+        breaker = CircuitBreaker("e", limit=2, cooldown_s=30)
+        breaker.fail(0, retry_after_s=1e9)
+        breaker.fail(1)
+        with self.assertRaises(CircuitOpenError) as caught:
+            breaker.admit(2)
+        self.assertEqual(caught.exception.retry_after_s, 3598)
+        breaker.admit(3600)
+        breaker.succeed()
+        breaker.fail(3601, retry_after_s=3000)
+        breaker.succeed()
+        breaker.fail(3602)
+        breaker.fail(3602)
+        breaker.admit(3632)
 
     def test_one_endpoint_has_one_breaker_in_the_process(self) -> None:
         self.assertIs(shared_breaker("test://one"), shared_breaker("test://one"))

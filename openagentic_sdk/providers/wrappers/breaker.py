@@ -45,11 +45,16 @@ NEXT = {
 }
 
 
+# Only time closes a breaker, which all runs of the process share, and an endpoint or a clock may be years off. One call an
+# hour is no load.
+_MAX_ASKED_S = 3600.0
+
+
 class CircuitBreaker:
     """A circuit breaker for one endpoint, driven by the outcomes that its callers report. Thread-safe.
 
-    `limit` failures in a row open it (5, the default of most libraries) for `cooldown_s` seconds, or longer if the endpoint
-    asks for more. `now` is a monotonic time in seconds. Raises `OptionsError` for an invalid limit or time.
+    `limit` failures in a row open it (5, the default of most libraries) for `cooldown_s` seconds, or longer, up to an
+    hour, if the endpoint asks for more. `now` is a monotonic time in seconds. Raises `OptionsError` for an invalid limit or time.
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
@@ -76,14 +81,15 @@ class CircuitBreaker:
     def succeed(self) -> None:
         """Record that the endpoint answered."""
         with self._lock:
-            self._failures = 0
+            self._failures, self._open_until = 0, 0.0
             self._move("success")
 
     def fail(self, now: float, *, retry_after_s: float | None = None) -> None:
         """Record that the endpoint failed; `retry_after_s` is the wait in seconds that it requested."""
         with self._lock:
             self._failures += 1
-            self._open_until = max(self._open_until, now + max(self.cooldown_s, retry_after_s or 0.0))
+            asked_s = min(retry_after_s or 0.0, _MAX_ASKED_S)
+            self._open_until = max(self._open_until, now + max(self.cooldown_s, asked_s))
             self._move("failure")
             if self._failures >= self.limit:
                 self._move("limit reached")

@@ -179,8 +179,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         return milliseconds / 1000
     header = headers.get("retry-after", "").strip()
     if header:
-        seconds = _number(header)
-        return seconds if seconds is not None else _until_date(header, now)
+        return _reset_s(header, now)  # some endpoints send epoch seconds here, too
     waits = [
         _reset_s(headers[reset], now)
         for remaining, reset in _RESETS
@@ -215,7 +214,7 @@ def _until_date(text: str, now: float) -> float | None:
 
     try:
         date = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         try:
             date = datetime.fromisoformat(text)
         except ValueError:
