@@ -71,18 +71,21 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
     authority = Authority(session_id, seal)
     for event in before:
         authority.apply(event)
-    forks = [(event.seq or 0, event.parent_session_id) for event in after if isinstance(event, SessionForked)]
-    signed_events, chain, is_same = [], b"", True
+    forks = [(event.seq or 0, event.parent_session_id) for event in before if isinstance(event, SessionForked)]
+    signed_events, chain, chain_before, is_same = [], b"", b"", True
     for event, was in zip(after, before, strict=True):
         is_same = is_same and event == was
-        body = signed_body(event).encode("ascii")
-        chain = sha256(chain + body).digest()
+        seq, body, body_before = event.seq or 0, signed_body(event).encode("ascii"), signed_body(was).encode("ascii")
+        chain, chain_before = sha256(chain + body).digest(), sha256(chain_before + body_before).digest()
         if event.mac is not None and not is_same:
-            # Copied events of a fork were signed in the source session.
-            written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
-            mac = (
-                Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if authority.is_ours(was) else None
+            # Copied events of a fork were signed in the source session, those of a salvaged log in this one.
+            names = (
+                [session_id, *(parent for fork_seq, parent in forks if fork_seq > seq)]
+                if authority.is_ours(was)
+                else []
             )
-            event = with_mac(event, mac)
+            signers = (Authority(name, seal) for name in names)
+            signer = next((each for each in signers if each.mac(was, seq, body_before, chain_before) == was.mac), None)
+            event = with_mac(event, None if signer is None else signer.mac(event, seq, body, chain))
         signed_events.append(event)
     return signed_events

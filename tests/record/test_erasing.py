@@ -49,6 +49,7 @@ from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.serialization import dumps_event, event_to_dict
+from openagentic_sdk.sessions.authority import Authority
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -587,6 +588,30 @@ class Erasing(RecordCase):
         self.assertEqual([event.opening for event in after if isinstance(event, RecordSigned)], [{}])
         for seq, pointer in places:
             self.assertEqual(value_at(after[seq], pointer), ERASED)
+
+    def test_what_this_installation_wrote_stays_its_own_in_a_salvaged_copy_and_in_forks_of_forks(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        store.seal = self.seal
+        self.filled(store)
+        fork_session(store, "s", session_id="fork", seal=self.seal)
+        self.goes_on(store, "fork", turn(2))
+        copies = [salvage(store, "fork").session_id, fork_session(store, "fork", session_id="inner", seal=self.seal)]
+        copies += [salvage(store, "inner").session_id, fork_session(store, copies[0], seal=self.seal), "fork", "s"]
+        for name in copies:
+            before = self._ours(store, name)
+            self.assertGreater(len(before), 4)
+            prompt = next(event.seq or 0 for event in store.iter_events(name) if isinstance(event, UserMessage))
+            erase(store, name, [(prompt, "/text")], spread=False, seal=self.seal)
+            self.assertEqual(self._ours(store, name), before, name)
+            self.assertEqual([each.kind for each in self.report(store, name).problems], [], name)
+
+    def _ours(self, store: SessionStore, name: str) -> list[int]:
+        """The events that this installation wrote, except those of an erasure."""
+        authority = Authority(name, self.seal)
+        events = store.read_events(name)
+        for event in events:
+            authority.apply(event)
+        return [event.seq or 0 for event in events if event.mac is not None and authority.is_ours(event)]
 
     def _unfinished(self, store: SessionStore) -> list[str]:
         ended = any(isinstance(event, RecordErased) for event in store.iter_events("s"))

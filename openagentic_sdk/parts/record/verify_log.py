@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -387,7 +387,10 @@ def salvage(
         kept_fragments = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
         new_id = target_id or new_session_id()
         before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
-        copied = islice(LogReader(SystemDisk(), fd, session_id).events(), good)
+
+        def copied() -> Iterator[Event]:
+            return islice(LogReader(SystemDisk(), fd, session_id).events(), good)
+
         first = LogSalvaged(session_id, good, report.damage, dropped_bytes, kept_behind)
         damaged = {problem.blob for problem in report.problems}
         digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
@@ -410,7 +413,7 @@ def _salvage_from_database(store: SessionStore, session_id: str, target_id: str 
     before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
     store.import_session(
         new_id,
-        _salvaged(first, islice(remains.iter_events(), good), (), before, now),
+        _salvaged(first, lambda: islice(remains.iter_events(), good), (), before, now),
         metadata=forked_metadata(remains.metadata, session_id, good),
         blobs=(remains.read_blob(digest) for digest in remains.blobs if digest not in lost_blobs),
     )
@@ -453,7 +456,11 @@ def _named_blobs(event: Event) -> list[str]:
 
 
 def _salvaged(
-    first: LogSalvaged, copied: Iterable[Event], kept_fragments: Iterable[Fragment], before: Authority, now: Authority
+    first: LogSalvaged,
+    copied: Callable[[], Iterable[Event]],
+    kept_fragments: Iterable[Fragment],
+    before: Authority,
+    now: Authority,
 ) -> Iterator[Event]:
     """Yield the events of the new session: `log.salvaged`, the old events, those that close what is open, and fragments.
 
@@ -470,9 +477,10 @@ def _salvaged(
         return signed
 
     yield placed(first, False)
-    for event in flattened(copied):
-        view.apply(event)
+    for event in flattened(copied()):  # all of them first: a fork's marker vouches for the events before it
         before.apply(event)
+    for event in flattened(copied()):
+        view.apply(event)
         yield placed(moved_by(event, 1), before.is_ours(event))
     yield placed(SessionForked(first.source_session_id, first.events), False)
     # Inner calls first: the result of the call that made them follows theirs, as in a run.
