@@ -49,7 +49,7 @@ from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.serialization import dumps_event, event_to_dict
-from openagentic_sdk.sessions.authority import Authority
+from openagentic_sdk.sessions.authority import Authority, with_mac
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -604,6 +604,27 @@ class Erasing(RecordCase):
             erase(store, name, [(prompt, "/text")], spread=False, seal=self.seal)
             self.assertEqual(self._ours(store, name), before, name)
             self.assertEqual([each.kind for each in self.report(store, name).problems], [], name)
+
+    def test_a_fork_of_a_fork_keeps_what_this_installation_wrote_wherever_it_is_cut(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        fork_session(store, "s", session_id="fork", seal=self.seal)
+        self.goes_on(store, "fork", turn(2))
+        fork_session(store, "fork", session_id="inner", seal=self.seal)
+        self.goes_on(store, "inner", turn(3))
+        for source in ("fork", "inner", fork_session(store, "inner", at_seq=5, seal=self.seal)):
+            ours = self._ours(store, source)
+            for at_seq in range(1, store.last_seq(source) + 1, 3):
+                copy = fork_session(store, source, at_seq=at_seq, seal=self.seal)
+                self.assertEqual(store.read_summary(copy).parent, source)
+                found = [seq for seq in self._ours(store, copy) if seq <= at_seq]
+                self.assertEqual(found, [seq for seq in ours if seq <= at_seq], (source, at_seq))
+        # A marker that somebody else wrote vouches for nothing in the fork either.
+        foreign = [
+            with_mac(event, None) if event.type == "session.forked" else event for event in store.read_events("fork")
+        ]
+        store.import_session("foreign", foreign, metadata=store.read_metadata("fork")["metadata"])
+        self.assertEqual(self._ours(store, fork_session(store, "foreign", at_seq=5, seal=self.seal)), [6])
 
     def _ours(self, store: SessionStore, name: str) -> list[int]:
         """The events that this installation wrote, except those of an erasure."""

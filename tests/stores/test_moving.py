@@ -88,7 +88,9 @@ class MovingTest(unittest.TestCase):
                 self.assertEqual(target.list_children("one"), ["child"])
                 target.append_event("two", UserMessage("went on"))
                 code, printed = run_command("sessions", "copy", "two", "--store", self.here, "--to", url)
-                advice = "has 2 events, and in the target it has 3 events: unless it was continued there, delete it there"
+                advice = (
+                    "has 2 events, and in the target it has 3 events: unless it was continued there, delete it there"
+                )
                 self.assertEqual((code, advice in printed), (1, True), printed)
         self.assertEqual(run_command("sessions", "copy", "--store", self.here, "--to", url)[0], 2)
 

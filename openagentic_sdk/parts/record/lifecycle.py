@@ -344,11 +344,28 @@ def fork_session(
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
     fork_id = session_id or new_session_id()
-    # Its digest transfers this installation's authority from the source to the copy.
-    marker = Authority(fork_id, seal or Seal()).sign([SessionForked(source_id, at_seq)], at_seq)
-    tail = [*marker, *_end_open_calls(store, source_id, at_seq)]
-    fork_metadata = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
+    seal, source_metadata = seal or Seal(), store.read_metadata(source_id)["metadata"]
+    # Their digests transfer this installation's authority from the source to the copy.
+    parents = [*_parents_cut_off(store, source_id, at_seq, source_metadata, seal), source_id]
+    markers = Authority(fork_id, seal).sign([SessionForked(parent, at_seq) for parent in parents], at_seq)
+    tail = [*markers, *_end_open_calls(store, source_id, at_seq)]
+    fork_metadata = forked_metadata(source_metadata, source_id, at_seq, metadata)
     return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=fork_metadata)
+
+
+def _parents_cut_off(
+    store: SessionStore, source_id: str, at_seq: int, metadata: Mapping[str, Any], seal: KeyedDigests
+) -> list[str]:
+    """The sessions for whose events the source's own markers vouch, if these follow `at_seq` and are not copied."""
+    parent_seq = metadata.get("parent_seq")
+    if not isinstance(parent_seq, int) or at_seq > parent_seq:
+        return []
+    authority, markers = Authority(source_id, seal), list[SessionForked]()
+    for event in store.iter_events(source_id):
+        authority.apply(event)
+        if isinstance(event, SessionForked) and (event.seq or 0) > at_seq:
+            markers.append(event)
+    return list(dict.fromkeys(marker.parent_session_id for marker in markers if authority.is_ours(marker)))
 
 
 def forked_metadata(

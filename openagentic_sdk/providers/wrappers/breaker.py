@@ -54,7 +54,8 @@ class CircuitBreaker:
     """A circuit breaker for one endpoint, driven by the outcomes that its callers report. Thread-safe.
 
     `limit` failures in a row open it (5, the default of most libraries) for `cooldown_s` seconds, or longer, up to an
-    hour, if the endpoint asks for more. `now` is a monotonic time in seconds. Raises `OptionsError` for an invalid limit or time.
+    hour, if the endpoint asks for more. `now` is a monotonic time in seconds. Raises `OptionsError` for an invalid limit or
+    time.
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
