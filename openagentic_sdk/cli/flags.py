@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args, get_origin
 
 from ..errors import OptionsError
@@ -146,6 +147,14 @@ def positive(text: str) -> int:
     number = int(text)
     if not 1 <= number <= 10**15:
         raise argparse.ArgumentTypeError(f"must be from 1 to 10 ** 15, not {number}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds that a thread can wait. Raises ValueError or `argparse.ArgumentTypeError` for other text."""
+    number = float(text)
+    if not 0 <= number <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 to {TIMEOUT_MAX:g}, not {text:.100}")
     return number
 
 

@@ -141,8 +141,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 _MAX_USAGE_LINES = 8
-_TYPE = regex(r"invalid (int|float|positive|tcp_port) value: (.*)")
-_NUMBERS = {"int": "a whole number", "positive": "a whole number", "tcp_port": "a whole number", "float": "a number"}
+_TYPE = regex(r"invalid (int|float|positive|seconds|tcp_port) value: (.*)")
+_NUMBERS = {
+    "float": "a number",
+    "seconds": "a number",
+    **dict.fromkeys(("int", "positive", "tcp_port"), "a whole number"),
+}
 _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 

@@ -30,7 +30,7 @@ from ...sessions.memory import MemorySessionStore
 from ...sessions.seal import read_key
 from ..actions import add_list_flag
 from ..exits import OK
-from ..flags import add_agents_flag, add_model_flags, positive, tcp_port
+from ..flags import add_agents_flag, add_model_flags, positive, seconds, tcp_port
 from ..loop import run_async
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
@@ -88,7 +88,7 @@ def _add_operation_flags(operations: argparse._ActionsContainer) -> None:
     forms = ("text", "json", "none")
     operations.add_argument("--log", choices=forms, default="text", help="log each request to stderr (default: text)")
     about = "at shutdown, return 503 from /ready for this long (default: 0)"
-    operations.add_argument("--notice", type=float, default=0.0, metavar="SECONDS", help=about)
+    operations.add_argument("--notice", type=seconds, default=0.0, metavar="SECONDS", help=about)
     about = "notify this address of sessions that wait, have ended or have failed"
     add_list_flag(operations, "--webhook", metavar="URL", help=about)
     add_list_flag(
@@ -114,7 +114,7 @@ def _add_limit_flags(limits: argparse._ActionsContainer) -> None:
         help="the maximum number of open connections, which are otherwise limited by the open files that the system allows",
     )
     about = "the time for runs to finish at shutdown (default: %(default)s)"
-    limits.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS", help=about)
+    limits.add_argument("--grace", type=seconds, default=GRACE_S, metavar="SECONDS", help=about)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from ...server.mcp_stdio import GRACE_S
 from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
 from ..exits import OK
-from ..flags import add_agents_flag, positive
+from ..flags import add_agents_flag, positive, seconds
 from ..loop import run_async
 from ..stored.stores import add_store_flag, open_session_store
 
@@ -23,14 +23,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_store_flag(parser)
     parser.add_argument(
         "--wait-s",
-        type=float,
+        type=seconds,
         default=WAIT_S,
         metavar="SECONDS",
         help="how long a call waits for a run (default: %(default)s)",
     )
     parser.add_argument(
         "--grace",
-        type=float,
+        type=seconds,
         default=GRACE_S,
         metavar="SECONDS",
         help="the time for runs to finish once the client disconnects (default: %(default)s)",
