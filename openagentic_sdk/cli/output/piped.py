@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 
 _MOST_AT_ONCE = 65_536
+# The longest delay of a signal.
+_SIGNAL_S = 0.5
 
 
 class PipedLines:
@@ -38,7 +40,9 @@ class PipedLines:
         """Like `next_line`, but blocking, for synchronous code."""
         while not self._has_line():
             with contextlib.suppress(OSError):  # Windows waits for sockets only; there the read itself waits
-                select.select([self._descriptor], [], [])
+                # A signal just before the call does not interrupt it: Python runs its handler when the call returns.
+                if not select.select([self._descriptor], [], [], _SIGNAL_S)[0]:
+                    continue
             self._read()
         return self._take()
 
