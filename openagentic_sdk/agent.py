@@ -65,6 +65,7 @@ from .providers.base import Provider
 from .providers.named import MODEL_VARIABLE, find_provider, split_model
 from .sessions.base import SessionStore
 from .sessions.folds.requests import Requests
+from .sessions.resume import load_view
 from .sessions.seal import Seal
 from .tools.base import Tool
 from .tools.defaults import default_tools
@@ -742,6 +743,9 @@ def _last_agent(store: SessionStore, session_id: str, without_prompt: bool, requ
     agents: list[tuple[int, str | None]] = []
     requests = Requests()
     try:
+        # A new prompt begins with the caller's agent: the log, which may be long, need not be read.
+        if not without_prompt and load_view(store, session_id)[0].requests.is_due(request_id):
+            return None
         for event in store.iter_events(session_id):
             if isinstance(event, SystemInit | AssistantMessage | UserMessage | SessionRewound | Result):
                 requests.apply(event, "")
@@ -752,8 +756,6 @@ def _last_agent(store: SessionStore, session_id: str, without_prompt: bool, requ
             elif isinstance(event, SessionRewound):
                 agents = [each for each in agents if each[0] <= event.to_seq]
     except SessionNotFoundError:
-        return None
-    if not without_prompt and requests.is_due(request_id):
         return None
     end = requests.answer_to(request_id)
     names = [name for seq, name in agents if end is None or not end.seq or seq <= end.seq]

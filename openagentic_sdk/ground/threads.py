@@ -380,9 +380,8 @@ class Guest(Generic[T]):
 
     @types.coroutine
     def _run_until_let_go(self, work: Callable[[], Awaitable[T]]) -> Generator[Any, None, T]:
-        """Await the work. Once it is abandoned, the next cancellation ends the task even if the work does not: `asyncio.run`
-        cancels all tasks at the end of the program, and waits for them.
-        """
+        """Await the work. Once it is abandoned, the next cancellation ends the task even if the work does not."""
+        # At the end of the program, `asyncio.run` cancels all tasks, and waits for them.
         coroutine = _awaiting(work)
         thrown: BaseException | None = None
         while True:

@@ -27,7 +27,7 @@ from ..sessions.closing import closing_events
 from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
-from ..sessions.rebuild import standing_events
+from ..sessions.rebuild import newest_standing
 from ..version import __version__
 from .agent import Run
 from .lifetime import RunStopped
@@ -181,8 +181,8 @@ async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
 def _waits_for_the_model(run: Run) -> bool:
     """Whether the model has something to continue: false if the last run ended by itself and nothing was sent since."""
     messages = run.view.conversation.messages()
-    last = next((e for e in reversed(standing_events(run.view.events)) if isinstance(e, Result | UserMessage)), None)
-    if isinstance(last, Result) and last.stop_reason == "end":  # perhaps with an answer that a call gave
+    last = next((e for e in newest_standing(run.view.events) if isinstance(e, Result | UserMessage)), None)
+    if isinstance(last, Result) and last.stop_reason == "end" and last.request_id in (None, *run.view.requests.asked):
         return False
     return bool(messages) and (messages[-1]["role"] != "assistant" or _pending_answer(run) is not None)
 
@@ -284,7 +284,7 @@ def _pending_answer(run: Run) -> Reply | None:
     # A process that died between an answer and the `result` must not pay for that answer again. Read backwards, it is a
     # message and then its `model.response`, with no other event of these kinds before or between them.
     kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
-    for event in reversed(standing_events(run.view.events)):
+    for event in newest_standing(run.view.events):
         is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
         if isinstance(event, AssistantMessage) and answer is None and not event.incomplete:
             answer = event.text

@@ -18,7 +18,7 @@ from ..events import AssistantMessage, Event, ModelRetry, ToolResult, ToolStarte
 from ..ground.threads import call_guest
 from ..sessions.closing import IN_DOUBT, SAID_INSTEAD, SUPERSEDED, closing_events, unknown_result
 from ..sessions.folds.view import CallRecord
-from ..sessions.rebuild import standing_events
+from ..sessions.rebuild import newest_standing
 from .agent import Run
 from .lifetime import RunStopped
 from .part import Part
@@ -55,7 +55,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
             await part.settle(prompt_follows)
         waiting_ids = {question.tool_use_id for question in run.view.open_questions()} if prompt_follows else set()
         await settle_calls(run, [each for each in run.view.open_calls() if not _is_superseded(run, each, waiting_ids)])
-        last = next((e for e in reversed(standing_events(run.view.events)) if isinstance(e, _MESSAGES)), None)
+        last = next((e for e in newest_standing(run.view.events) if isinstance(e, _MESSAGES)), None)
         if not prompt_follows and isinstance(last, AssistantMessage) and last.incomplete:
             # Not every endpoint accepts a conversation that ends with its own text, and none continues it reliably.
             await run.record(UserMessage(_CUT_OFF, origin="repair"))

@@ -22,7 +22,7 @@ from ..providers.base import Provider
 from ..providers.wrappers.wrap import formatted
 from ..serialization import dumps_json
 from ..sessions.folds.requests import REFUSED
-from ..sessions.rebuild import standing_events
+from ..sessions.rebuild import newest_standing
 from ..tools.base import Tool
 from .structured import FINAL_ANSWER, OutputSchema
 
@@ -116,6 +116,7 @@ class StructuredOutput(Part):
         self._value: Any = None
         self._is_given = False
         self._taken: str | None = None
+        self._text_beside = ""  # what the model wrote with the call that gave the answer of an earlier run
         self._misfit: str | None = None
         self.repairs = Repairs(run, answer.repair_turns)
 
@@ -130,13 +131,13 @@ class StructuredOutput(Part):
     async def begin(self) -> None:
         """Take the answer that the last call of an earlier run gave, if that run did not end with it."""
         is_called = False
-        for event in reversed(standing_events(self.run.view.events)):
+        for event in newest_standing(self.run.view.events):
             is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
             if is_over or isinstance(event, UserMessage | ModelResponse | SessionCompacted):
                 return
             is_called = is_called or (isinstance(event, ToolUse) and event.name == FINAL_ANSWER)
             if isinstance(event, AssistantMessage) and is_called:
-                self.run.view.last_text = event.text
+                self._text_beside = event.text
             if self._is_given or not isinstance(event, ToolResult) or event.outcome != "ok":
                 continue
             record = self.run.view.calls.get(event.tool_use_id)
@@ -145,7 +146,7 @@ class StructuredOutput(Part):
                     self.accept(self._answer_form.schema.read_value(dict(record.use.input)))
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        self._value, self._is_given, self._misfit = None, False, None
+        self._value, self._is_given, self._misfit, self._text_beside = None, False, None, ""
         self.repairs.count = 0
 
     def stored(self, events: Sequence[Event]) -> None:
@@ -170,6 +171,8 @@ class StructuredOutput(Part):
 
     def take_answer(self) -> str | None:
         is_given, self._is_given = self._is_given, False
+        if is_given and self._text_beside:
+            self.run.view.last_text = self._text_beside
         self._taken = dumps_json(self._value) if is_given else None
         return self._taken
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -74,12 +74,17 @@ def rebuild_messages(
 
 def standing_events(events: Iterable[Event]) -> list[Event]:
     """The events that no later rewind removed."""
-    standing: list[Event] = []
-    for event in events:
+    return [*newest_standing([*events])][::-1]
+
+
+def newest_standing(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield the events that no later rewind removed, newest first."""
+    limit = float("inf")
+    for event in reversed(events):
+        if (event.seq or 0) <= limit:
+            yield event
         if isinstance(event, SessionRewound):
-            standing = [earlier for earlier in standing if (earlier.seq or 0) <= event.to_seq]
-        standing.append(event)
-    return standing
+            limit = min(limit, event.to_seq)
 
 
 @frozen

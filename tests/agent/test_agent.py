@@ -38,7 +38,7 @@ from openagentic_sdk.errors import (
     OptionsError,
     SessionNotFoundError,
 )
-from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
+from openagentic_sdk.events import AssistantMessage, SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.ground.clock import SystemClock
 from openagentic_sdk.options import located, with_model
 from openagentic_sdk.parts.record.lifecycle import fork_session
@@ -46,6 +46,7 @@ from openagentic_sdk.providers.named import split_model
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.runs.agent_replay import replay_agent
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.skills.fields import served_model
 from openagentic_sdk.testing import ScriptedProvider, crash_everywhere
 from openagentic_sdk.testing.crash import Life
@@ -642,6 +643,42 @@ class Killed(unittest.TestCase):
 
 
 class Guardrails(IsolatedAsyncioTestCase):
+    async def test_only_the_prompts_that_no_guardrail_has_let_pass_are_judged_when_a_run_continues(self) -> None:
+        judged: list[str] = []
+
+        def no_homework(ctx: ToolContext[Any], prompt: str) -> str | None:
+            judged.append(prompt)
+            return "homework" if "homework" in prompt else None
+
+        history = [{"role": "user", "content": "My homework, earlier."}, {"role": "assistant", "content": "Fine."}]
+        done = await scripted("Done.").run("Do my homework.", session="s", request_id="r", message_history=history)
+        cut = next(
+            at for at, each in enumerate(done.events, 1) if isinstance(each, AssistantMessage) and each.text == "Done."
+        )
+        for more in ({"message_history": history}, {}):
+            for prompt in ("Do my homework.", None):
+                agent = scripted("Second.", input_guardrails=[no_homework])
+                store = agent.options.session_store
+                store.create_session(session_id="s")
+                store.append_events("s", done.events[:cut])
+                request_id = None if prompt is None else "r"
+                with self.assertRaises(GuardrailTrippedError):
+                    await agent.run(prompt, session="s", request_id=request_id, **more)
+        self.assertEqual(judged, ["Do my homework."] * 4)
+
+    async def test_a_refused_prompt_does_not_block_the_one_after_it(self) -> None:
+        store = MemorySessionStore()
+
+        def agent(*turns: Any) -> Agent[None, str]:
+            refuse_bad = lambda ctx, prompt: "no" if "bad" in prompt else None  # noqa: E731
+            return scripted(*turns, input_guardrails=[refuse_bad], settings={"session_store": store})
+
+        with self.assertRaises(GuardrailTrippedError):
+            await agent("Hi.").run("bad", session="s")
+        with self.assertRaises(RunFailedError):
+            await agent({"text": "x", "error": {"message": "gone", "after": 1}}).run("Good.", session="s")
+        self.assertEqual((await agent("Answer.").run(session="s")).output, "Answer.")
+
     async def test_an_input_guardrail_stops_the_model_while_it_answers(self) -> None:
         asked = asyncio.Event()
 

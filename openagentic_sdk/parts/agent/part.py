@@ -39,7 +39,7 @@ from ...kernel.tool import Deps, Services, ToolContext
 from ...sessions.closing import EndTexts, closing_events
 from ...sessions.folds.features.untrusted import LABELS_STATE
 from ...sessions.folds.requests import REFUSED
-from ...sessions.rebuild import rebuild_messages, standing_events
+from ...sessions.rebuild import newest_standing, rebuild_messages, standing_events
 from ...tools.base import Tool
 from ...tools.labels import OWN_SESSION
 from ...tools.schema import object_schema, string
@@ -159,7 +159,7 @@ class AgentPart(PackagePart):
 
     async def begin(self) -> None:
         """Restore a handoff that an earlier process accepted but did not carry out before it died."""
-        for event in reversed(standing_events(self.run.view.events)):
+        for event in newest_standing(self.run.view.events):
             # A message after a handoff shows that it was carried out; a run's end does not, unless it ends the turn.
             is_over = isinstance(event, Result) and event.stop_reason in ("end", *REFUSED)
             if is_over or isinstance(event, AssistantMessage | UserMessage):
@@ -177,7 +177,7 @@ class AgentPart(PackagePart):
         calls = self.run.view.open_calls()
         if not self._rules.input_guardrails or (prompt_follows and not calls):
             return
-        for text in _unjudged_prompts(standing_events(self.run.view.events), bool(self._rules.history)):
+        for text in _unjudged_prompts(standing_events(self.run.view.events)):
             await self._guard("input", self._rules.input_guardrails, text)
         if self._tripped is not None and prompt_follows:  # the new prompt is judged by itself
             await self.run.record(*closing_events(calls, (), str(self._tripped), EndTexts(str(self._tripped))))
@@ -322,19 +322,20 @@ class AgentPart(PackagePart):
         await repairs.send_back(f"Your answer cannot be used: {reason}. Answer again.", "was refused", reason)
 
 
-def _unjudged_prompts(events: Sequence[Event], has_history: bool) -> list[str]:
+def _unjudged_prompts(events: Sequence[Event]) -> list[str]:
     """The texts of the newest prompts after which no call started and no run ended of itself.
 
-    Both happen only once the input guardrails have let the prompts pass. An answer in a message history counts, too.
+    Both happen only once the input guardrails have let the prompts pass.
     """
     texts: list[str] = []
-    for event in reversed(events):
-        is_judged = isinstance(event, Result) and event.stop_reason in _JUDGED
-        if (
-            is_judged
-            or isinstance(event, ToolStarted)
-            or (has_history and isinstance(event, AssistantMessage | ToolUse))
-        ):
+    # Before the first request, answers and calls are those of a message history, which nobody judges.
+    first = next((place for place, event in enumerate(events) if isinstance(event, ModelRequest)), len(events))
+    for place, event in reversed([*enumerate(events)]):
+        # A refused prompt ends the search behind a newer one: it was judged, and is not to be continued.
+        ends = _JUDGED if not texts else (*_JUDGED, "blocked:input_guardrail")
+        is_judged = isinstance(event, Result) and event.stop_reason in ends
+        is_history = place < first and isinstance(event, AssistantMessage | ToolUse)
+        if is_judged or is_history or isinstance(event, ToolStarted):
             break
         if isinstance(event, UserMessage) and event.origin in ("user", "steering"):
             texts.append(event.text)
