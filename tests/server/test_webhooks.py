@@ -11,7 +11,7 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from openagentic_sdk.errors import AddressRefusedError, OptionsError
+from openagentic_sdk.errors import AddressRefusedError, OptionsError, StorageError
 from openagentic_sdk.events import Result, UserAnswer, UserQuestion
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.lifecycle import delete_session, fork_session, rename_session
@@ -199,6 +199,27 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
         await webhooks.start()
         await webhooks.settled()
         self.assertEqual(json.loads(self.lines[-1])["outcome"], "given up")
+
+    async def test_a_store_that_fails_between_two_attempts_is_asked_again_at_the_next_one(self) -> None:
+        class Restarting(Receiver):
+            async def post(_, url: str, headers: Any, body: bytes) -> int:
+                status = await super(Restarting, _).post(url, headers, body)
+                if status != 200:
+                    self.store.iter_events = fail_once  # type: ignore[method-assign]
+                return status
+
+        iter_events = self.store.iter_events
+
+        def fail_once(*args: Any, **settings: Any) -> Any:
+            self.store.iter_events = iter_events  # type: ignore[method-assign]
+            raise StorageError("the database is restarting", retryable=True)
+
+        await self.run_one(["Tea."], "idle")
+        webhooks = self.webhooks(Restarting(503), 0, 0)
+        await webhooks.start()
+        await webhooks.settled()
+        outcomes = [json.loads(line)["outcome"] for line in self.lines]
+        self.assertEqual(outcomes, ["failed", "failed", "delivered"])
 
     async def test_a_process_that_ends_before_it_was_taken_leaves_it_to_the_next_one(self) -> None:
         session_id = await self.run_one([ASK], "waiting")

@@ -234,19 +234,21 @@ class Webhooks:
         digest = hashlib.sha256(f"{session_id}.{seq}.{target.name}".encode()).hexdigest()[:32]
         message_id, facts = f"msg_{digest}", {"session": session_id, "seq": seq, "target": target.name}
         for delay_s in (*self._delays_s, None):
-            # Read for each attempt, which may be days later: the text may have been erased.
-            body = dumps_json(await off_loop(True, self._message, session_id, seq)).encode("ascii")
             timestamp = int(self._now())
-            headers = {
-                "Content-Type": "application/json",
-                "User-Agent": "openagentic-sdk",
-                "webhook-id": message_id,
-                "webhook-timestamp": str(timestamp),
-                "webhook-signature": sign(key, message_id, timestamp, body),
-            }
             try:
+                # Read for each attempt, which may be days later: the text may have been erased.
+                body = dumps_json(await off_loop(True, self._message, session_id, seq)).encode("ascii")
+                headers = {
+                    "Content-Type": "application/json",
+                    "User-Agent": "openagentic-sdk",
+                    "webhook-id": message_id,
+                    "webhook-timestamp": str(timestamp),
+                    "webhook-signature": sign(key, message_id, timestamp, body),
+                }
                 status, error = await self._post(target.url, headers, body), None
-            except Exception as failed:  # noqa: BLE001 - any network failure is retried
+            except SessionNotFoundError:
+                raise
+            except Exception as failed:  # noqa: BLE001 - any failure of the network or the store is retried
                 status, error = 0, str(failed)
             if 200 <= status < 300:
                 return self._journal.webhook("delivered", status=status, **facts)
