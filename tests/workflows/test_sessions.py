@@ -136,6 +136,23 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
                 await looks_up.resume("s", options=self.options)
         self.assertEqual(RUNS, [])
 
+    async def test_an_ended_workflow_replays_after_an_erasure(self) -> None:
+        @workflow
+        async def ends(flow: Flow) -> str:
+            await flow.step(lambda: "Ada Lovelace", name="look")
+            return "done"
+
+        await ends.run(options=self.options, session="s")
+        erase(self.store, "s", texts=["Ada Lovelace"])
+        self.assertTrue((await ends.replay("s", options=self.options)).ok)
+
+    async def test_an_inbox_that_lost_its_metadata_receives_events(self) -> None:
+        await order.run("tea", options=self.options, session="s")
+        await order.deliver("s", "other", 1, options=self.options)
+        read = self.store.read_metadata
+        self.store.read_metadata = lambda name: {**read(name), "metadata": {}}  # type: ignore[method-assign,misc]
+        self.assertTrue(await order.deliver("s", "paid", 7, options=self.options))
+
     async def test_an_end_is_found_after_any_number_of_titles(self) -> None:
         await order.run("tea", options=self.options, session="s")
         await order.deliver("s", "paid", 7, options=self.options)

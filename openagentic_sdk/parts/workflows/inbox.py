@@ -175,7 +175,9 @@ def _is_delivery(event: Event) -> TypeGuard[UserMessage]:
 
 def _require_inbox(store: SessionStore, inbox: str, session_id: str) -> None:
     """Raise `WorkflowError` if the session with the name of a workflow's inbox is something else."""
-    if store.read_metadata(inbox)["metadata"].get("parent_tool_use_id") != _INBOX_CALL:
+    is_marked = store.read_metadata(inbox)["metadata"].get("parent_tool_use_id") == _INBOX_CALL
+    # Metadata can be lost; then the first event shows what the session is.
+    if not is_marked and not all(map(_is_delivery, store.iter_events(inbox, limit=1))):
         raise WorkflowError(
             f"workflow {session_id!r:.200} cannot receive events: {inbox!r:.220} is not its inbox but another session; "
             "start the workflow again with another session id"

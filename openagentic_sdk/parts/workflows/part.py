@@ -81,7 +81,7 @@ class WorkflowPart(PackagePart):
         super().__init__(run)
         self._rules = rules
         self.body = FlowBody()
-        self.log = WorkflowLog(run, rules.name)
+        self.log = WorkflowLog(run, rules.name, replays=rules.replays)
         self.work = StepsAtWork(run, self.log)
         self._value: Any = None
         self._context = copy_context()
