@@ -21,7 +21,7 @@ from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..prompts import read_prompt
 from ..runs.background import answer_questions, cancel_session, open_questions
-from ..serialization import dumps_json
+from ..serialization import dumps_json, loads_json
 from ..sessions.base import SessionStore, check_session_id
 from ..sessions.core import TENANT_KEY, new_session_id
 from ..sessions.folds.trace import read_traceparent
@@ -287,7 +287,7 @@ class Fleet:
         starts_over = await off_loop(True, begins_again, self.store, run)
         new = NewRun(
             agent=run.agent,
-            body=run.body if starts_over else _written_body(None, run.wishes, run.listener),
+            body=_body_again(run) if starts_over else _written_body(None, run.wishes, run.listener),
             tenant=run.tenant,
             queue=run.queue,
             priority=run.priority,
@@ -365,6 +365,11 @@ def _written_body(
     body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
     told = {} if reply_to is None else {"told": list(reply_to)}
     return dumps_json({**body, **told, **({"must_exist": True} if must_exist else {})})
+
+
+def _body_again(run: FleetRun) -> str:
+    """The body of a run that begins with the same prompt, under the id that the first attempt would have given it."""
+    return dumps_json({**loads_json(run.body), "request_id": run.prompt_id})
 
 
 def _unretryable(run: FleetRun) -> str | None:

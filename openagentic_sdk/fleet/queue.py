@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import FleetError, RunNotFoundError
 from ..ground.frozen import changed, frozen
+from ..serialization import loads_json
 from ..sessions.stores.tables import Execute, Rows, Statements, Tables, drive
 from .limits import BUSY, FAIR, IS_FULL, FleetLimits
 from .record import FORMAT, FleetRun, FleetState, RunOutcome
@@ -179,7 +180,7 @@ class Queue:
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
             [(run_id, agent, body, session)] = yield command, (new.tenant, new.request_id)
-            if (agent, body) != (new.agent, new.body) or (new.names_session and session != new.session):
+            if (agent, _asked(body)) != (new.agent, _asked(new.body)) or (new.names_session and session != new.session):
                 text = (
                     f"request id {new.request_id!r} was already used by a different request, run {run_id}: use a new id"
                 )
@@ -398,3 +399,8 @@ def _read(row: tuple[Any, ...]) -> FleetRun:
 
 def _marks(values: Collection[Any]) -> str:
     return ", ".join(["%s"] * len(values))
+
+
+def _asked(body: str) -> Any:
+    """What a body asks for; `must_exist` is absent from the rows of earlier versions."""
+    return {key: value for key, value in loads_json(body).items() if key != "must_exist"}

@@ -92,7 +92,8 @@ class FleetRun:
     @property
     def prompt_id(self) -> str:
         """The id of the prompt in the session's log."""
-        return self.request_id.removesuffix(id_in_session("", self.session))
+        asked = loads_json(self.body).get("request_id")
+        return str(asked) if asked else self.request_id.removesuffix(id_in_session("", self.session))
 
     @property
     def wishes(self) -> Mapping[str, Any]:

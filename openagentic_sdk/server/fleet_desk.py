@@ -63,6 +63,10 @@ class FleetDesk(Desk):
         await self._metadata(who, session_id)
         if request_id is not None and await self._cancel_runs(session_id, who.name, request_id):
             return True
+        if request_id is not None:
+            runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
+            ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs if run.prompt is None]
+            return any(ended) or (not runs and await super().cancel(who, session_id))
         return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
 
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:

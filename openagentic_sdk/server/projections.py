@@ -120,7 +120,7 @@ async def cancel_response(call: HttpCall, office: Office) -> None:
     await call.json(may_be_empty=True)
     session_id, request, model, echo = await _find_response(call, office)
     # A later request of the session has nothing to do with this response, and must not be cancelled with it.
-    if request.is_newest:
+    if request.is_newest and request.state not in ("over", "dead"):
         await office.desk.cancel(call.principal, session_id, request_id=request.id)
     request = await _request(office, session_id, request.id.__eq__) or request
     fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
@@ -187,6 +187,8 @@ async def _tell(
     desk = office.desk
     # The events before the prompt of a queued request are those of others that were queued before it.
     waits_for = request.id if request is not None and not request.said_seq else None
+    if waits_for is not None and request is not None and request.state in ("over", "dead"):
+        return await send(fold.stop(request.state))
     begun: Event | None = None
     async with desk.follow_known(session_id, after_seq=after_seq) as follower:
         if stream is not None:

@@ -15,6 +15,7 @@ from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.fleet import Fleet, Worker
 from openagentic_sdk.parts.record.lifecycle import delete_session
 from openagentic_sdk.providers.base import Message, ModelOutput, ToolSpec
+from openagentic_sdk.serialization import dumps_json, loads_json
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.server.desk import rate_headers
 from openagentic_sdk.server.fleet_desk import FleetDesk
@@ -182,11 +183,59 @@ class ServeTest(FleetTest):
             first = (await http(served, "POST", "/v1/responses", body)).json["id"]
             body |= {"input": "pay b 0", "previous_response_id": first}
             second = (await http(served, "POST", "/v1/responses", body)).json["id"]
-            await http(served, "POST", f"/v1/responses/{second}/cancel", {})
+            for _ in range(2):
+                await http(served, "POST", f"/v1/responses/{second}/cancel", {})
             await self.work()
+            third = (await http(served, "POST", "/v1/responses", {**body, "input": "pay c 0"})).json["id"]
+            await http(served, "POST", f"/v1/responses/{first}/cancel", {})
+            await self.work()
+            self.assertEqual((await http(served, "GET", f"/v1/responses/{third}")).json["status"], "completed")
 
         asyncio.run(poll())
-        self.assertEqual((self.states(), self.payments()), (["ended", "cancelled"], {"a": 1}))
+        self.assertEqual((self.states(), self.payments()), (["ended", "cancelled", "ended"], {"a": 1, "c": 1}))
+
+    def test_a_response_that_a_retry_completed_is_returned_and_one_that_is_over_is_not_waited_for(self) -> None:
+        away = [False]
+
+        def options() -> OpenAgenticOptions:
+            if away[0]:
+                raise RuntimeError("the vault is away")
+            return OpenAgenticOptions(provider=Echo(), model="m")
+
+        registry = Agents({"echo": NamedAgent(options)})
+        fleet = Fleet(self.store, registry)
+        self.addCleanup(fleet.close)
+        body, key = {"model": "echo", "input": "hello", "background": True}, {"Idempotency-Key": "once"}
+
+        async def ask() -> None:
+            served = app(registry, store=self.store, auth=TOKEN, in_fleet=True)
+            made = (await http(served, "POST", "/v1/responses", body, headers=key)).json
+            away[0] = True
+            await Worker(fleet).work(until_idle=True)
+            failed = await http(served, "GET", f"/v1/responses/{made['id']}?stream=true")
+            self.assertIn(b"event: response.incomplete", failed.body)
+            away[0] = False
+            await http(served, "POST", "/v1/responses", body, headers=key)
+            await Worker(fleet).work(until_idle=True)
+            again = await http(served, "POST", "/v1/responses", {**body, "background": False}, headers=key)
+            self.assertEqual((again.json["id"], again.json["status"]), (made["id"], "completed"))
+
+        asyncio.run(ask())
+
+    def test_a_request_that_the_version_before_queued_is_recognized(self) -> None:
+        def without_the_new_field(execute: Any) -> None:
+            for run_id, body in execute("SELECT id, body FROM openagentic_runs", ()):
+                old = {name: value for name, value in loads_json(body).items() if name != "must_exist"}
+                execute("UPDATE openagentic_runs SET body = %s WHERE id = %s RETURNING id", (dumps_json(old), run_id))
+
+        async def ask() -> None:
+            send = partial(self.desk.start, ANN, "payer", "pay a 0", name="thread", request_id="ag-ui 1")
+            await send()
+            self.fleet.queue.tables.change(without_the_new_field)
+            await send()
+
+        asyncio.run(ask())
+        self.assertEqual(self.states(), ["queued"])
 
     @full_size
     def test_a_client_follows_a_run_that_is_still_queued_to_its_end(self) -> None:

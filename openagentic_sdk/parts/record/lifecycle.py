@@ -523,7 +523,7 @@ def _is_copied_to(source: SessionStore, target: SessionStore, name: str) -> bool
         changes = source.iter_events(name, after_seq=end)
         return not any(isinstance(event, RecordErasing | RecordErased) for event in changes)
     except BaseException:  # after any error, even a Ctrl-C, no partial copy may remain
-        target.delete_session(name)
+        _delete_copy(target, name)
         raise
 
 
