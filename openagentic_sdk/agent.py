@@ -422,7 +422,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             allowed_tools=(*base.allowed_tools, *granted),
             permission_gate=gate,
             hooks=self._hooks(deps),
-            # As `output_schema`, None means that there is none.
+            # None means no output type, as in `output_schema`.
             output_schema=base.output_schema
             if self._schema is None
             else NoneType

@@ -402,5 +402,5 @@ def _marks(values: Collection[Any]) -> str:
 
 
 def _asked(body: str) -> Any:
-    """What a body asks for; `must_exist` is absent from the rows of earlier versions."""
+    """The request in a body, without `must_exist`, which the rows of earlier versions lack."""
     return {key: value for key, value in loads_json(body).items() if key != "must_exist"}

@@ -26,7 +26,7 @@ from .queue import NewRun, Queue
 # The delay before any worker retries a schedule that this host cannot parse.
 BROKEN_S = 600.0
 MAX_FIRED = 100
-# How often a worker compares the next times with its clock, which may have been set back.
+# How often a worker checks the next times of schedules against its clock, which may have been set back.
 CHECK_S = 60.0
 _COLUMNS = (
     "name, cron, zone, agent, body, tenant, queue, priority, workspace, max_attempts, is_paused, next_at, fired_at, fired, "

@@ -296,7 +296,7 @@ def _pending_answer(run: Run) -> Reply | None:
 
 async def _next_reply(run: Run) -> Reply:
     """Record the messages that arrived meanwhile, then return the model's next reply. Raises `RunStopped` at a limit."""
-    # A call gave it, of this run or of one that died: neither a limit nor a payment stands before it.
+    # A call of this run, or of one that died, has given the answer: no limit applies before it, and nothing is paid for it.
     for part in run.parts.at(Part.take_answer):
         if (answer := part.take_answer()) is not None:
             return Reply(answer)

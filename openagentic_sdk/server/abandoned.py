@@ -34,7 +34,7 @@ LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
 # After the older sessions have been examined, too, a page at each scan, they are examined again after this time.
 WALK_S = 600.0
-# Older ones that were last written to longer ago than this are left alone: nobody expects them to go on.
+# Older ones that were last written to longer ago than this are left alone: nobody expects them to continue.
 HORIZON_S = 86_400.0
 # How many requests are resumed at the same time, so that one whose run is slow to begin does not delay the others.
 TOGETHER = 8

@@ -103,7 +103,7 @@ def pick_choices(
 
 
 def ambiguous_choices(choices: Sequence[str]) -> list[str]:
-    """The choices that also name others in an answer of several: "A, B" beside "A" and "B"."""
+    """The choices that, in an answer of several, could be read as others: "A, B" beside "A" and "B"."""
     parts = [_folded(choice).split(", ") for choice in choices]
     begins = {each[0] for each in parts}
     return [

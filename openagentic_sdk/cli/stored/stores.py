@@ -96,7 +96,7 @@ def check_new_id(store: SessionStore, session_id: str | None) -> None:
     """Raise `OptionsError` instead of creating a session that no command could name afterwards."""
     if session_id == NEWEST and not store.session_exists(NEWEST):
         raise OptionsError(
-            f"--session needs a complete id, and {NEWEST!r} is none: `openagentic-sdk sessions list` shows the ids; omit "
+            f"--session needs a complete id, and {NEWEST!r} is not one: `openagentic-sdk sessions list` shows the ids; omit "
             "--session for a new session"
         )
 

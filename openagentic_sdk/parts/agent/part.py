@@ -74,8 +74,8 @@ class Tripped:
 
 @mutable
 class AgentOutcome:
-    """The outcome of a run besides its events: the typed output, a handoff, a tripped guardrail, and the number of events
-    with a message history that it stored.
+    """The outcome of a run besides its events: the typed output, a handoff, a tripped guardrail, and the number of events of
+    a message history that it stored.
     """
 
     output: Any = None

@@ -284,7 +284,7 @@ def _end_runs(
         open_seqs = {event.seq for event in uses}
         places = find_places(events, asked_places if name == source else (), needles)[0]
         if any(seq in open_seqs and is_at_or_below(pointer, "/input") for seq, pointer in places):
-            # The outermost run first: it ends those of its subagents, and a subagent's alone would leave its question there.
+            # The outermost run first: it ends those of its subagents. A subagent's alone would leave its question open.
             for each in reversed([name, *_callers(store, name)]):
                 if end_session(store, each, seal, also_parked=True)[1]:
                     ended[each] = None

@@ -186,7 +186,7 @@ class _Purge:
 
 
 def _purged(stone: RecordPurged) -> tuple[str, float]:
-    """What a tombstone is about: a session's id may be given again to another one."""
+    """The session that a tombstone is about, by id and creation time: another session may get the same id."""
     return stone.purged_session_id, stone.created
 
 

@@ -373,7 +373,7 @@ def forked_metadata(
 ) -> dict[str, Any]:
     """The metadata of a fork at `parent_seq`. A fork is never a subagent's session, even if its source is one.
 
-    What was told about the source's events does not count for the fork's own.
+    It lacks the marks of what was delivered about the source's events.
     """
     lost = ("parent_tool_use_id", "agent_name")
     parent_fields = {

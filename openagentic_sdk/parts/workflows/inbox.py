@@ -142,8 +142,8 @@ def check_sent_name(name: str) -> None:
     """Raise `WorkflowError` for the name of an event that no sender outside may choose: one of the workflow's own."""
     if name == CANCEL or name.startswith(END_OF_STEP):
         raise WorkflowError(
-            f"the name {name!r:.100} is reserved: `workflow cancel` cancels, and the end of a step's run announces itself; "
-            "send an event with another name"
+            f"the name {name!r:.100} is reserved for `workflow cancel` and the ends of steps that run elsewhere: send an "
+            "event with another name"
         )
 
 

@@ -46,7 +46,7 @@ NEXT = {
 
 
 # Only time closes a breaker, which all runs of the process share, and an endpoint or a clock may be years off. One call an
-# hour is no load.
+# hour is not a burden.
 _MAX_ASKED_S = 3600.0
 
 

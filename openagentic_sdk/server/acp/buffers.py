@@ -71,7 +71,7 @@ async def find_unsaved(
     text = answer.get("content") if isinstance(answer, dict) else None
     if not isinstance(text, str):
         return _refused(path, "may hold unsaved changes, because the person's editor returned no text for it")
-    # Line ends and byte order marks are the editor's choice when it saves.
+    # Line endings and byte order marks are the editor's choice when it saves.
     plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved or "")]
     return None if plain[0] == plain[1] else _refused(path, "is open in the person's editor with unsaved changes")
 

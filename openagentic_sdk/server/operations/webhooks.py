@@ -147,7 +147,7 @@ class Webhooks:
 
     def notice(self, session_id: str) -> None:
         """Start delivering what is due for this session; call it after one of its runs has stopped."""
-        for target, key in self._targets:  # each by itself: one that is away must not keep the others waiting
+        for target, key in self._targets:  # separately: a receiver that is down must not delay the others
             about = session_id, target.name
             self._again.add(about)
             if about not in self._tasks:
