@@ -397,7 +397,29 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             gate = (gate or PermissionGate(clock=base.clock)).with_rules(
                 ask=self.needs_approval, source="needs_approval"
             )
-        rules = AgentRules(
+        # None means no output type, as in `output_schema`.
+        output_type = NoneType if self.output is None else self.output
+        rules = self._rules(run, deps, tuple(after), is_callers=parent is None, runs_as=runs_as)
+        return replace(
+            base,
+            provider=provider,
+            model=model,
+            system_prompt=await self._instructions(deps),
+            tools=tools,
+            allowed_tools=(*base.allowed_tools, *granted),
+            permission_gate=gate,
+            hooks=self._hooks(deps),
+            output_schema=base.output_schema if self._schema is None else output_type,
+            output_repair_turns=base.output_repair_turns if self._schema is None else self.output_retries,
+            agents={**base.agents, **definitions},
+            parts=(*base.parts, cast(Any, partial(AgentPart, rules=rules))),
+        )
+
+    def _rules(
+        self, run: _AgentRun, deps: Any, handoffs: Sequence[str], *, is_callers: bool, runs_as: str | None
+    ) -> AgentRules:
+        """The rules of one run; only the caller's own run begins with its message history, and has its outcome."""
+        return AgentRules(
             name=self.name,
             runs_as=runs_as,
             deps=deps,
@@ -408,29 +430,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             retries=self.output_retries,
             input_guardrails=self.input_guardrails,
             output_guardrails=self.output_guardrails,
-            history=run.history if parent is None and not run.handoffs else (),
+            history=run.history if is_callers and not run.handoffs else (),
             has_no_prompt=run.has_no_prompt,
-            handoffs=tuple(after),
-            outcome=run.outcome if parent is None else AgentOutcome(),
-        )
-        return replace(
-            base,
-            provider=provider,
-            model=model,
-            system_prompt=await self._instructions(deps),
-            tools=tools,
-            allowed_tools=(*base.allowed_tools, *granted),
-            permission_gate=gate,
-            hooks=self._hooks(deps),
-            # None means no output type, as in `output_schema`.
-            output_schema=base.output_schema
-            if self._schema is None
-            else NoneType
-            if self.output is None
-            else self.output,
-            output_repair_turns=base.output_repair_turns if self._schema is None else self.output_retries,
-            agents={**base.agents, **definitions},
-            parts=(*base.parts, cast(Any, partial(AgentPart, rules=rules))),
+            handoffs=handoffs,
+            outcome=run.outcome if is_callers else AgentOutcome(),
         )
 
     async def _instructions(self, deps: Any) -> str:

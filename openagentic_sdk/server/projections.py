@@ -184,12 +184,9 @@ async def _tell(
 
     For a `request` accepted before, all its known events are sent, including those after a pause.
     """
-    desk = office.desk
-    # The events before the prompt of a queued request are those of others that were queued before it.
-    waits_for = request.id if request is not None and not request.said_seq else None
-    if waits_for is not None and request is not None and request.state in ("over", "dead"):
+    desk, of_request = office.desk, _RequestEvents(request)
+    if request is not None and of_request.is_waiting and request.state in ("over", "dead"):
         return await send(fold.stop(request.state))
-    begun: Event | None = None
     async with desk.follow_known(session_id, after_seq=after_seq) as follower:
         if stream is not None:
             stream.when_gone(follower.wake)
@@ -200,17 +197,11 @@ async def _tell(
                 batch = await follower.batch(COMMENT_S)
             except OpenAgentSdkError as error:  # the session was deleted, or the store is unavailable
                 return await send(fold.fail(str(error)))
-            for event in batch:
-                if waits_for is not None:
-                    begun = event if isinstance(event, SystemInit) else begun
-                    if not (isinstance(event, UserMessage | Result) and event.request_id == waits_for):
-                        continue
-                    waits_for = None
-                    await send([] if begun is None else fold.take(office.lines.shown(begun)))
-                if request is not None and not request.is_newest and (event.seq or 0) > request.last_seq:
+            for event in map(office.lines.shown, batch):
+                for passed in of_request.take(event):
+                    await send(fold.take(passed))
+                if of_request.is_over:
                     return await send(fold.stop("over"))
-                if request is None or not _is_past(event, request):
-                    await send(fold.take(office.lines.shown(event)))
             refusal = None if batch else desk.left.refusal(session_id)
             if refusal is not None:
                 return await send(fold.stop("dead", refusal))
@@ -220,6 +211,34 @@ async def _tell(
                     return await send(fold.stop(now.state))
             if not batch and stream is not None and not stream.is_gone:
                 await stream.send(b":\n\n")
+
+
+class _RequestEvents:
+    """The events of one request among those of its session, or all events without a request.
+
+    `is_waiting` is true until its prompt has come, and `is_over` once an event of a later request has.
+    """
+
+    def __init__(self, request: Request | None) -> None:
+        self._request = request
+        # The events before the prompt of a queued request are those of others that were queued before it.
+        self.is_waiting = request is not None and not request.said_seq
+        self.is_over = False
+        self._begun: Event | None = None
+
+    def take(self, event: Event) -> list[Event]:
+        """Return the events to show after this one has come: none, the event, or the begin of its run and the event."""
+        request, earlier = self._request, list[Event]()
+        if request is None:
+            return [event]
+        if self.is_waiting:
+            self._begun = event if isinstance(event, SystemInit) else self._begun
+            if not (isinstance(event, UserMessage | Result) and event.request_id == request.id):
+                return []
+            self.is_waiting = False
+            earlier = [] if self._begun is None else [self._begun]
+        self.is_over = not request.is_newest and (event.seq or 0) > request.last_seq
+        return earlier if self.is_over or _is_past(event, request) else [*earlier, event]
 
 
 def _is_past(event: Event, request: Request) -> bool:

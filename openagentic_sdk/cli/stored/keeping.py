@@ -22,7 +22,7 @@ from ...ground.disk import read_named
 from ...ground.system import reason_of, user_name
 from ...ground.text import on_one_line
 from ...ground.words import plural
-from ...parts.record.erase import erase, finish_each, has_unfinished_erasure, unfinished_erasures
+from ...parts.record.erase import Erasure, erase, finish_each, has_unfinished_erasure, unfinished_erasures
 from ...parts.record.keep import hold_session, purge_sessions, retain_session
 from ...parts.record.lifecycle import TOMBSTONES
 from ...sessions.base import SessionStore
@@ -117,7 +117,13 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         if args.dry_run:
             raise
         raise SessionError(f"{error}; {_remaining(store, session_id)}", session_id=session_id) from error
-    verb = "would erase" if args.dry_run else "erased"
+    screen.tell(args.json, asdict(done), _erasure_lines(done, is_dry_run=args.dry_run))
+    return OK
+
+
+def _erasure_lines(done: Erasure, *, is_dry_run: bool) -> list[str]:
+    """What was erased, or in a dry run would be, for people."""
+    verb, was = ("would erase", "would be") if is_dry_run else ("erased", "was")
     lines = []
     for each in done.sessions:
         name = on_one_line(each.session_id)
@@ -126,11 +132,9 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         lines += [
             f"  event {seq}: NOT erased from {where}, which is needed to read the session" for seq, where in each.left
         ]
-    lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} notified" for name in done.told]
-    lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} rewritten" for path in done.archives]
-    lines += [f"note: {on_one_line(notice, 300)}" for notice in done.notices]
-    screen.tell(args.json, asdict(done), lines)
-    return OK
+    lines += [f"{on_one_line(name)}: {was} notified" for name in done.told]
+    lines += [f"{on_one_line(path)}: {was} rewritten" for path in done.archives]
+    return [*lines, *(f"note: {on_one_line(notice, 300)}" for notice in done.notices)]
 
 
 def _remaining(store: SessionStore, session_id: str) -> str:
