@@ -270,12 +270,12 @@ class WorkflowCommand(CommandCase):
     def test_no_session_is_created_whose_id_the_commands_would_take_for_another(self) -> None:
         code, _, err = self.run_flow("order", "--session", "newest")
         self.assertEqual((code, self.session_ids()), (USAGE, []))
-        self.assertIn("--session needs a complete id, and 'newest' is none", err)
+        self.assertIn("--session needs a complete id, and 'newest' is not one", err)
         agents = self.folder / "agents.toml"
         agents.write_text(f"[agents.tea]\nscript = {json.dumps(self.script('Tea.'))}\n", encoding="utf-8")
         where = ("--agents", str(agents), "--store", f"sqlite:{self.folder / 'runs.db'}")
         code, _, err = self.command("fleet", "enqueue", *where, "tea", "Tea?", "--session", "newest")
-        self.assertEqual((code, "'newest' is none" in err), (USAGE, True))
+        self.assertEqual((code, "'newest' is not one" in err), (USAGE, True))
         FileSessionStore(self.store).create_session(session_id="newest")
         self.assertEqual(self.run_flow("order", "--session", "newest")[0], WAITING)
 
