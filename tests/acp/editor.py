@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.ground.disk import remove_tree
+from openagentic_sdk.ground.garbage import when_collected
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.server.acp.agent import EditorAgent
@@ -51,7 +51,8 @@ class Editor:
         self.store = store or MemorySessionStore()
         self.folder = folder or tempfile.mkdtemp(prefix="acp-")
         if folder is None:
-            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+            # In a thread: an editor may be collected where a test has used up the recursion limit.
+            when_collected(self, remove_tree, self.folder)
         self.messages: list[dict[str, Any]] = []
         self.answers = dict(answers or {})
         self.saw: Callable[[dict[str, Any]], None] = lambda message: None

@@ -158,7 +158,8 @@ class Webhooks:
     async def settled(self) -> None:
         """Wait until all messages have been delivered, given up, or put off because the store failed."""
         while self._tasks:
-            await asyncio.gather(*self._tasks.values())
+            # Not `gather`, which returns at once if all have ended, so that the callbacks that remove them never run.
+            await asyncio.wait(self._tasks.values())
 
     async def close(self) -> None:
         """Cancel all deliveries; the next process makes them."""
