@@ -180,7 +180,9 @@ class Queue:
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
             [(run_id, agent, body, session)] = yield command, (new.tenant, new.request_id)
-            if (agent, _asked(body)) != (new.agent, _asked(new.body)) or (new.names_session and session != new.session):
+            if (agent, _request_in(body)) != (new.agent, _request_in(new.body)) or (
+                new.names_session and session != new.session
+            ):
                 text = (
                     f"request id {new.request_id!r} was already used by a different request, run {run_id}: use a new id"
                 )
@@ -401,6 +403,6 @@ def _marks(values: Collection[Any]) -> str:
     return ", ".join(["%s"] * len(values))
 
 
-def _asked(body: str) -> Any:
+def _request_in(body: str) -> Any:
     """The request in a body, without `must_exist`, which the rows of earlier versions lack."""
     return {key: value for key, value in loads_json(body).items() if key != "must_exist"}

@@ -92,8 +92,8 @@ class FleetRun:
     @property
     def prompt_id(self) -> str:
         """The id of the prompt in the session's log."""
-        asked = loads_json(self.body).get("request_id")
-        return str(asked) if asked else self.request_id.removesuffix(id_in_session("", self.session))
+        retried_id = loads_json(self.body).get("request_id")
+        return str(retried_id) if retried_id else self.request_id.removesuffix(id_in_session("", self.session))
 
     @property
     def wishes(self) -> Mapping[str, Any]:

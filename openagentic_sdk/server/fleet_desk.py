@@ -12,7 +12,7 @@ from typing import Any
 from ..agents import AGENT_KEY
 from ..errors import FleetError, QuestionOpenError, RequestRefusedError, SessionExistsError
 from ..fleet.fleet import Fleet
-from ..fleet.record import OPEN, id_in_session
+from ..fleet.record import OPEN, FleetRun, id_in_session
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
@@ -61,33 +61,27 @@ class FleetDesk(Desk):
         Return False if there are none.
         """
         await self._metadata(who, session_id)
-        if request_id is not None and await self._cancel_runs(session_id, who.name, request_id):
+        if await self._cancel_runs(session_id, who.name, lambda run: request_id in (None, run.prompt_id)):
             return True
-        if request_id is not None:
-            runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
-            ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs if run.prompt is None]
-            return any(ended) or (not runs and await super().cancel(who, session_id))
-        return await self._cancel_runs(session_id, who.name) or await super().cancel(who, session_id)
+        # The request may be in the log already; then a run without a prompt continues it. Others must not end with it.
+        if request_id is not None and await self._fleet.runs(states=OPEN, session=session_id, limit=1):
+            return await self._cancel_runs(session_id, who.name, lambda run: run.prompt is None)
+        return await super().cancel(who, session_id)
 
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
         """Delete the session as in `Shelf.delete`, and end its queued runs: each would create the session again."""
         deleted = await super().delete(who, session_id, confirmed=confirmed)
         for name in deleted:
-            await self._cancel_runs(name, who.name)
+            await self._cancel_runs(name, who.name, lambda run: True)
         return deleted
 
-    async def _cancel_runs(self, session_id: str, cancelled_by: str, request_id: str | None = None) -> bool:
-        """End all open runs of a session, or those with a request id; return whether any was open.
+    async def _cancel_runs(self, session_id: str, cancelled_by: str, is_meant: Callable[[FleetRun], bool]) -> bool:
+        """End the open runs of a session that are meant, the newest first, so that none begins meanwhile.
 
-        The newest is ended first, so that none begins meanwhile.
+        Return whether any was open.
         """
         runs = await self._fleet.runs(states=OPEN, session=session_id, limit=None)
-        ended = [
-            await self._fleet.cancel(run.id, cancelled_by=cancelled_by)
-            for run in runs
-            if request_id in (None, run.prompt_id)
-        ]
-        return any(ended)
+        return any([await self._fleet.cancel(run.id, cancelled_by=cancelled_by) for run in runs if is_meant(run)])
 
     async def begin_run(
         self,
