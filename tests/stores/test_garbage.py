@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import unittest
 from collections.abc import Callable
 from contextlib import suppress
@@ -198,7 +199,8 @@ class _Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if getattr(_local, "collects", False):
-            _waited_for.append(self._place or "a lock of somebody else")
+            taken_by = "".join(traceback.format_stack(limit=16))
+            _waited_for.append(f"{self._place or 'a lock of somebody else'}, taken by\n{taken_by}")
         is_acquired = self._lock.acquire(blocking, timeout)
         if (
             is_acquired
@@ -399,7 +401,7 @@ def _walk() -> None:
     if redis is not None:
         redis.remove()
 
-    assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
+    assert not _waited_for, "a finalizer took a lock while the collector ran: " + "\n".join(sorted(set(_waited_for)))
     # Take the module-level locks, and those of objects still alive.
     for name in modules:
         with suppress(ImportError):  # a driver that is not installed
@@ -407,7 +409,7 @@ def _walk() -> None:
     for lock in [each for each in gc.get_objects() if isinstance(each, _Lock)]:
         if lock.acquire(False):
             lock.release()
-    assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
+    assert not _waited_for, "a finalizer took a lock while the collector ran: " + "\n".join(sorted(set(_waited_for)))
     made = {name for kind in ("Lock", "RLock", "Condition", "BoundedSemaphore") for name in modules_with_lock(kind)}
     missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
     missing -= set() if redis is not None else ON_SERVERS
